@@ -9,8 +9,8 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, job, lun, open, perf, pool,
-    portal, qos, serve, session, share, smb, snapshot, spd, status, target, user, user_group, volume,
+    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, job, lun, node, open, perf,
+    pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -39,13 +39,16 @@ const AFTER: &str = "A first tour: `holdfast demo`, then in another terminal `ho
 enum Verb {
     /// Run a node.
     Serve(serve::Args),
-    /// Make a cluster of nodes, join one, leave it.
-    #[command(subcommand)]
-    Cluster(cluster::Command),
     /// Run a node that makes its own disks, to try Holdfast out.
     Demo(demo::Args),
     /// Is all data as redundant as promised? What is wrong, and what to do.
     Status(status::Args),
+    /// The cluster that the node belongs to.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Nodes of the cluster. (The option --node says which one is asked.)
+    #[command(subcommand)]
+    Node(node::Command),
     /// Disks of the machine and of pools.
     #[command(subcommand)]
     Disk(disk::Command),
@@ -154,6 +157,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
     match verb {
         Verb::Status(args) => status::run(args, context).await?,
         Verb::Cluster(command) => cluster::run(command, context).await?,
+        Verb::Node(command) => node::run(command, context).await?,
         Verb::Disk(command) => disk::run(command, context).await?,
         Verb::Pool(command) => return pool::run(command, context).await,
         Verb::Volume(command) => return volume::run(command, context).await,
@@ -204,11 +208,17 @@ mod tests {
             "demo --dir d --iscsi 127.0.0.1:0 --json",
             "status",
             "status --json",
+            "cluster status --json",
             "cluster init --name store1",
             "cluster init --name s --address 10.0.0.1:7400 --node-name a --etcd https://e1:2379,https://e2:2379 --etcd-ca a --etcd-cert b --etcd-key c",
             "cluster token",
             "cluster join hfjoin1_00 --address 10.0.0.2 --node-name b",
             "cluster leave --json",
+            "node remove beta --yes",
+            "node list",
+            "node pause alpha --drain",
+            "node resume 2",
+            "pool move p beta",
             "disk list",
             "disk list --select media=nvme --select state=online,size>=1T",
             "disk rescan",

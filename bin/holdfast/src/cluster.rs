@@ -1,13 +1,16 @@
-//! `holdfast cluster …`: making a cluster, joining and leaving one.
+//! `holdfast cluster …`: how it is; making a cluster, joining and leaving one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use control_api::{ClusterInit, ClusterJoin, ClusterPlace, ClusterToken, GivenEtcd};
+use control_api::{
+    ClusterInit, ClusterJoin, ClusterMember, ClusterPlace, ClusterStatus, ClusterToken, GivenEtcd,
+};
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
+use crate::table::{Table, or_dash, word};
 use crate::units::time;
 
 /// The node stops and starts again within a second or two; with many pools it takes longer.
@@ -16,6 +19,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Who owns which pool, who is away, and what a further loss would do.
+    Status,
+    /// Whether this node belongs to a cluster, and which one.
+    Place,
     /// Make this node the first one of a cluster. Nothing moves: its pools, shares and users are the cluster's from then on.
     Init(Box<Init>),
     /// Make a token with which one other node can join, within 24 hours.
@@ -67,6 +74,16 @@ pub(crate) struct Init {
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     let client = &context.client;
     match command {
+        Command::Status => {
+            let status: ClusterStatus = client.get("/cluster").await?;
+            context.show(&status, |status| {
+                print_summary(status);
+                outln!();
+                print_pools(status);
+                outln!();
+                print_nodes(&status.nodes);
+            })
+        }
         Command::Init(init) => {
             let Init { name, here, etcd, etcd_ca, etcd_cert, etcd_key } = *init;
             let etcd = match etcd.is_empty() {
@@ -82,6 +99,10 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let request = ClusterInit { name, address, node_name, etcd };
             let ordered: ClusterPlace = client.post("/cluster/init", &request).await?;
             show(context, &changed(context, &ordered).await?)
+        }
+        Command::Place => {
+            let place: ClusterPlace = client.get("/cluster/place").await?;
+            show(context, &place)
         }
         Command::Token => {
             let token: ClusterToken = client.post("/cluster/tokens", &()).await?;
@@ -146,4 +167,46 @@ fn show(context: &Context, place: &ClusterPlace) -> CliResult {
         }
         _ => outln!("This node is on its own."),
     })
+}
+
+/// The cluster in sentences.
+pub(crate) fn print_summary(status: &ClusterStatus) {
+    outln!("Cluster {}, seen from node {}:", status.cluster, status.node);
+    status.summary.iter().for_each(|told| outln!("  {told}"));
+    if let Some(trouble) = &status.trouble {
+        outln!("  This node does not take part: {trouble}.");
+    }
+}
+
+fn print_pools(status: &ClusterStatus) {
+    let mut table = Table::new(&["POOL", "OWNER", ">EPOCH", "STATE", "REASON"], "There are no pools.");
+    for pool in &status.pools {
+        table.row([
+            pool.name.clone(),
+            or_dash(pool.owner.as_ref()),
+            pool.epoch.to_string(),
+            word(&pool.state),
+            or_dash(pool.reason.as_ref()),
+        ]);
+    }
+    table.print();
+}
+
+/// The nodes of a cluster as a table.
+pub(crate) fn print_nodes(nodes: &[ClusterMember]) {
+    let headings = ["NODE", ">NUMBER", "STATE", ">BEAT", ">POOLS", "ADDRESS", "RELEASE", "PROBLEM"];
+    let mut table = Table::new(&headings, "There are no nodes.");
+    for node in nodes {
+        table.row([
+            node.name.clone(),
+            node.number.to_string(),
+            word(&node.state),
+            or_dash(node.beat_age_ms.map(|age| format!("{age} ms ago")).as_ref()),
+            node.pools.to_string(),
+            or_dash(node.addresses.first()),
+            or_dash(Some(&node.release).filter(|release| !release.is_empty())),
+            or_dash(node.trouble.as_ref()),
+        ]);
+    }
+    table.print();
 }

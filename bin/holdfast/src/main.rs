@@ -29,6 +29,7 @@ mod group;
 mod interrupt;
 mod job;
 mod lun;
+mod node;
 mod offline;
 mod open;
 mod output_file;

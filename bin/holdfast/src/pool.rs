@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, Rebalance,
-    RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
+    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, PoolMove,
+    Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
 };
 use control_client::{Query, segment};
 
@@ -23,6 +23,14 @@ use crate::{disk, job, offline, progress};
 pub(crate) enum Command {
     /// List pools, those in trouble first.
     List,
+    /// Move a pool to another node of the cluster. The node that has it is asked.
+    Move {
+        /// The pool.
+        pool: String,
+        /// The node that is to have it.
+        #[arg(value_name = "NODE")]
+        to: String,
+    },
     /// Show a pool with its disks and volumes.
     Show {
         /// The pool.
@@ -211,6 +219,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         }
         Command::Import(args) => import::run(args, context).await?,
         Command::Export { pool } => let_go(context, &pool, "export").await?,
+        Command::Move { pool, to } => {
+            let path = format!("/pools/{}/move", segment(&pool));
+            let done: Done = context.client.post(&path, &PoolMove { node: to }).await?;
+            context.show(&done, |done| outln!("{}", done.message))?;
+        }
         Command::Forget { pool } => let_go(context, &pool, "forget").await?,
         Command::AddDisk { pool, disk, selection, spare, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;

@@ -20,6 +20,10 @@ pub(crate) async fn run(_: Args, context: &Context) -> CliResult {
 }
 
 fn print(status: &Status) {
+    if let Some(cluster) = &status.cluster {
+        crate::cluster::print_summary(cluster);
+        outln!();
+    }
     outln!("{}", status.summary);
     for issue in &status.issues {
         let mark = match issue.severity {

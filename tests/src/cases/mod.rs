@@ -3,6 +3,7 @@
 mod agents;
 mod bad_input;
 mod choosing_disks;
+mod cluster;
 mod config;
 mod disk_images;
 mod disks;
@@ -89,6 +90,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: restart::run,
+    },
+    Case {
+        name: "cluster",
+        about: "three nodes and a real etcd: the owner of a pool is killed, another one serves its LUN with all data; moved back by hand",
+        ci: true,
+        guest: false,
+        run: cluster::takes_over,
     },
     Case {
         name: "http",

@@ -4,11 +4,13 @@
 //! ```text
 //!   Listeners ─ accept ─► seat (connections of the listener) ─► login seat (not logged in, by address) ─► shard ─► serve
 //!   Budget: memory for the requests of all peers ─► Account: what one connection holds of it
+//!   Answers: whether anything may leave at all, asked for each writev
 //!   SendQueue: small pieces copied into one buffer, large ones as they are ─► one writev
 //! ```
 //! Invariant: a connection holds its seats until it is dropped; a login seat may be given back earlier, when the peer has
 //! proven who it is.
 
+mod answers;
 mod budget;
 mod listeners;
 mod seats;
@@ -17,6 +19,7 @@ mod send_queue;
 mod tests;
 mod throttle;
 
+pub use answers::{AnswerPermit, Answers};
 pub use budget::{
     ALLOWANCE, Account, Admission, Budget, BudgetUse, MIN_BUDGET, MIN_PROGRESS, QUIET_SWEEPS, SHOWN,
 };
@@ -39,6 +42,10 @@ pub trait Spawner: Send + Sync + 'static {
     fn shards(&self) -> usize;
     /// Starts `job` on shard `shard` (below [`Spawner::shards`]), inside its `LocalSet`.
     fn spawn(&self, shard: usize, job: ShardJob);
+    /// Whether connections may answer.
+    fn answers(&self) -> Answers {
+        Answers::default()
+    }
 }
 
 impl Spawner for Vec<Shard> {

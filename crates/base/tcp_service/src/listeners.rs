@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::seats::{Logins, Seat};
-use crate::{LoginSeat, ShardJob, Spawner, Throttle};
+use crate::{Answers, LoginSeat, ShardJob, Spawner, Throttle};
 
 /// How long nothing is accepted after an error: out of descriptors, mostly, and waiting lets others end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -43,6 +43,8 @@ pub struct Arrived {
     pub shard: usize,
     /// To be dropped when the peer has logged in.
     pub login: LoginSeat,
+    /// What its queue asks before anything leaves.
+    pub answers: Answers,
 }
 
 /// Serves a connection to its end; called on the connection's shard.
@@ -182,11 +184,12 @@ fn place(shared: &Arc<Shared>, listener: &Arc<Listener>, stream: TcpStream, remo
     let Ok(stream) = stream.into_std() else { return };
     let shard = shared.next_shard.fetch_add(1, Ordering::Relaxed) % shared.spawner.shards().max(1);
     let serve = Arc::clone(&listener.serve);
+    let answers = shared.spawner.answers();
     let job: ShardJob = Box::new(move || {
         Box::pin(async move {
             let _seat = seat;
             if let Ok(stream) = TcpStream::from_std(stream) {
-                let serving = serve(Arrived { stream, remote, local, shard, login });
+                let serving = serve(Arrived { stream, remote, local, shard, login, answers });
                 tokio::select! {
                     () = serving => {}
                     // It goes to somebody who may log in.

@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 use aligned_buffer::SharedBuf;
 use tokio::io::AsyncWrite;
 
+use crate::answers::{Answers, Gate};
+
 /// Pieces per system call: header and data of 32 answers.
 const MAX_PIECES: usize = 64;
 /// Sent bytes after which the buffer is moved down, when it never runs empty.
@@ -30,9 +32,15 @@ pub struct SendQueue {
     sent: usize,
     pieces: VecDeque<Piece>,
     bytes: usize,
+    gate: Gate,
 }
 
 impl SendQueue {
+    /// Asks this from now on before anything leaves. For a connection that begins.
+    pub fn ask(&mut self, answers: Answers) {
+        self.gate = Gate::new(answers);
+    }
+
     /// Bytes that wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -59,10 +67,10 @@ impl SendQueue {
         self.pieces.push_back(Piece::Large(buffer));
     }
 
-    /// Sends as much as the socket takes; whether something went out.
+    /// Sends as much as the socket takes, while answers may leave; whether something went out.
     ///
     /// # Errors
-    /// Those of the socket.
+    /// Those of the socket, and [`io::ErrorKind::ConnectionAborted`] when what waits must not leave any more.
     pub fn poll_send(
         &mut self,
         stream: &mut (impl AsyncWrite + Unpin),
@@ -70,6 +78,9 @@ impl SendQueue {
     ) -> io::Result<bool> {
         let mut progress = false;
         while !self.pieces.is_empty() {
+            if !self.gate.poll_open(cx)? {
+                return Ok(progress);
+            }
             let mut slices = [IoSlice::new(&[]); MAX_PIECES];
             let (mut count, mut small) = (0, self.sent);
             for (piece, slice) in self.pieces.iter().zip(&mut slices) {

@@ -6,6 +6,7 @@
 //! ```text
 //!   Subject::create ──► Device ──► ranges · transfer · zeroes · concurrency · cancel · model ──► Result<(), Failure>
 //!   Subject::power_cut ──────────► durability (only where the subject can lose power)
+//!   SharedSubject::create_shared ► several initiators of one disk ──► run_reservations
 //! ```
 //!
 //! ```text
@@ -25,6 +26,7 @@ mod durability;
 mod model;
 pub mod pattern;
 mod ranges;
+mod reservations;
 mod rng;
 mod transfer;
 mod zeroes;
@@ -38,6 +40,7 @@ use std::pin::Pin;
 use block_device::Device;
 
 pub use check::{Failure, Outcome};
+pub use reservations::{SharedSubject, run_reservations};
 pub use rng::Rng;
 
 /// A future of a subject; it stays on the thread that runs the suite.

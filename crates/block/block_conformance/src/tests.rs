@@ -1,12 +1,16 @@
 //! The suite passes on the disk in memory and fails on disks that break one sentence of the contract.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockDevice, BlockFuture, Device, Durability, Geometry, MemoryDisk, UnmapBehavior};
+use block_device::{
+    BlockDevice, BlockFuture, Device, Durability, Geometry, MemoryDisk, Reservation, Reservations,
+    UnmapBehavior,
+};
 use test_layers::{DeviceLayer, Layered};
 
-use crate::{Options, Subject, SubjectFuture, pattern, run};
+use crate::{Options, SharedSubject, Subject, SubjectFuture, pattern, run, run_reservations};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {
@@ -96,6 +100,112 @@ fn every_flaw_is_found() {
     ] {
         let failure = outcome(flaw, 4096).expect_err("the suite finds the flaw").to_string();
         assert!(failure.contains(group), "found elsewhere: {failure}");
+    }
+}
+
+/// Initiators of a disk in memory that get one thing about reservations wrong.
+#[derive(Clone, Copy, PartialEq)]
+enum Leak {
+    None,
+    /// Preempting a key that nobody has is called done.
+    PreemptsNobody,
+    /// Whoever preempts is registered by that.
+    TakesStrangers,
+    /// A write that has begun comes through, however long it takes.
+    LetsGhostsIn,
+    /// A registration without a key stands for all.
+    ForgetsToUnregister,
+}
+
+struct Leaking {
+    leak: Leak,
+    inner: MemoryDisk,
+    /// Another way to the same medium, that is always permitted to write.
+    back_door: Arc<MemoryDisk>,
+}
+
+struct Shared(Leak);
+
+impl SharedSubject for Shared {
+    fn create_shared(&self, initiators: usize) -> SubjectFuture<'_, Vec<Device>> {
+        let disk = MemoryDisk::new(2 << 20, 512);
+        let devices = (0..initiators).map(|_| {
+            let (inner, back_door) = (disk.another_initiator(), Arc::new(disk.another_initiator()));
+            Arc::new(Layered(Leaking { leak: self.0, inner, back_door })) as Device
+        });
+        let devices = devices.collect();
+        Box::pin(async { devices })
+    }
+}
+
+impl DeviceLayer for Leaking {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.inner
+    }
+    fn reservations(&self) -> Option<&dyn Reservations> {
+        Some(self)
+    }
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        if self.leak != Leak::LetsGhostsIn || data.len() != 512 {
+            return self.inner.write(offset, data, durability);
+        }
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.back_door.register(0xffff).await?;
+            let written = self.back_door.write(offset, data, durability).await;
+            self.back_door.unregister().await?;
+            written
+        })
+    }
+}
+
+impl Reservations for Leaking {
+    fn register(&self, key: u64) -> BlockFuture<'_, ()> {
+        self.inner.register(key)
+    }
+    fn unregister(&self) -> BlockFuture<'_, ()> {
+        match self.leak {
+            Leak::ForgetsToUnregister => Box::pin(async { Ok(()) }),
+            _ => self.inner.unregister(),
+        }
+    }
+    fn keys(&self) -> BlockFuture<'_, BTreeSet<u64>> {
+        self.inner.keys()
+    }
+    fn reservation(&self) -> BlockFuture<'_, Option<Reservation>> {
+        self.inner.reservation()
+    }
+    fn reserve(&self, key: u64) -> BlockFuture<'_, ()> {
+        self.inner.reserve(key)
+    }
+    fn preempt_and_abort(&self, key: u64, victim: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            if self.leak == Leak::TakesStrangers {
+                self.inner.register(key).await?;
+            }
+            match self.inner.preempt_and_abort(key, victim).await {
+                Err(_) if self.leak == Leak::PreemptsNobody && self.inner.keys().await?.contains(&key) => {
+                    Ok(())
+                }
+                other => other,
+            }
+        })
+    }
+}
+
+#[test]
+fn reservations_conform_and_every_leak_is_found() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
+    let outcome = |leak| runtime.block_on(run_reservations(&Shared(leak)));
+    outcome(Leak::None).expect("the disk in memory conforms");
+    for (leak, what) in [
+        (Leak::PreemptsNobody, "a key that nobody has"),
+        (Leak::TakesStrangers, "a stranger's preempt"),
+        (Leak::LetsGhostsIn, "a preempted write has landed"),
+        (Leak::ForgetsToUnregister, "the keys are"),
+    ] {
+        let failure = outcome(leak).expect_err("the suite finds the leak").to_string();
+        assert!(failure.contains(what), "found elsewhere: {failure}");
     }
 }
 

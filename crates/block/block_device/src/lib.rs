@@ -4,12 +4,15 @@
 //! this, so anything above works on anything below. The contract is on the trait; the suite in
 //! `block_conformance` checks it for every implementation.
 //!
+//! Disks that several nodes reach carry [`Reservations`] besides: a trait of its own, which [`BlockDevice::reservations`] leads to.
+//!
 //! Deliberately absent: files, names, sharing rules, protocol-specific commands. COMPARE AND WRITE and
-//! persistent reservations of the SCSI layer are built above on a file's range locks; a device that can carry
-//! reservations itself (shared disks behind several nodes) will offer them through a separate trait.
+//! persistent reservations of the SCSI layer are built above on a file's range locks.
 
 mod error;
 mod memory;
+mod reservations;
+pub mod spc;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,6 +22,7 @@ use aligned_buffer::{IoBuf, SharedBuf};
 
 pub use error::{BlockError, BlockErrorKind};
 pub use memory::MemoryDisk;
+pub use reservations::{Reservation, ReservationKind, ReservationTable, Reservations};
 
 /// A device held by its users.
 pub type Device = Arc<dyn BlockDevice>;
@@ -143,6 +147,12 @@ pub trait BlockDevice: Send + Sync + 'static {
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         let _ = known;
         Box::pin(std::future::pending())
+    }
+
+    /// What keeps other nodes from writing, where the device has it. Whoever stands before one disk passes this through. The default
+    /// has none.
+    fn reservations(&self) -> Option<&dyn Reservations> {
+        None
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_conformance::{Options, Subject, SubjectFuture};
+use block_conformance::{Options, SharedSubject, Subject, SubjectFuture};
 use block_device::{BlockDevice, BlockErrorKind, Device, Durability, MemoryDisk};
 use shard_runtime::SystemClock;
 
@@ -101,4 +101,21 @@ impl Subject for Watched {
 #[tokio::test]
 async fn a_watched_disk_conforms() {
     block_conformance::run(&Watched, Options::seeded(3)).await.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+struct Shared;
+
+impl SharedSubject for Shared {
+    fn create_shared(&self, initiators: usize) -> SubjectFuture<'_, Vec<Device>> {
+        let disk = MemoryDisk::new(2 << 20, 4096);
+        let watched = |disk| WatchedDisk::new(Arc::new(disk), Arc::new(SystemClock::new()));
+        let devices = (0..initiators).map(|_| Arc::new(watched(disk.another_initiator())) as Device);
+        let devices = devices.collect();
+        Box::pin(async { devices })
+    }
+}
+
+#[tokio::test]
+async fn reservations_pass_through() {
+    block_conformance::run_reservations(&Shared).await.unwrap_or_else(|failure| panic!("{failure}"));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{
-    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry, join,
+    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry, Reservations, join,
 };
 use observe::{IoKind, IoTally, IoTotals};
 use parking_lot::Mutex;
@@ -240,5 +240,9 @@ impl BlockDevice for WatchedDisk {
 
     fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
         self.inner.wait_resize(known)
+    }
+
+    fn reservations(&self) -> Option<&dyn Reservations> {
+        self.inner.reservations()
     }
 }

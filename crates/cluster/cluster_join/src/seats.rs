@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_identity::{ClusterIdentity, ManagedEtcd, NodeRecord};
@@ -15,7 +15,7 @@ use cluster_store::values::{MAX_SEATS, Seats, Value as _};
 use cluster_store::{ClusterStore, Condition, Revision, Step, Transaction};
 use cluster_store_etcd::{EtcdMember, EtcdStore};
 use managed_etcd::{Certificates, EtcdMemberConfig, EtcdProcess, First, has_data};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use crate::error::{JoinError, Kind};
 use crate::leaving::seats;
@@ -56,8 +56,11 @@ struct State {
 /// Looks after this node's part in etcd, and keeps where etcd is up to date.
 pub struct Steward {
     store: EtcdStore,
+    /// Another one of this node.
+    kept: OnceLock<EtcdStore>,
     folder: PathBuf,
     state: Mutex<State>,
+    removed: watch::Sender<bool>,
 }
 
 impl Steward {
@@ -78,7 +81,18 @@ impl Steward {
             (running, _) => running,
         };
         let state = Mutex::new(State { identity, process });
-        Ok(Arc::new(Self { store, folder: folder.to_owned(), state }))
+        Ok(Arc::new(Self {
+            store,
+            kept: OnceLock::new(),
+            folder: folder.to_owned(),
+            state,
+            removed: watch::Sender::new(false),
+        }))
+    }
+
+    /// This store, too, is told where etcd is; one at most.
+    pub fn keep(&self, store: EtcdStore) {
+        let _ = self.kept.set(store);
     }
 
     /// Looks, and does what is to be done, for ever.
@@ -93,6 +107,24 @@ impl Steward {
             };
             tokio::time::sleep(if busy { SOON } else { LATER }).await;
         }
+    }
+
+    /// Ends when the cluster has removed this node.
+    pub async fn removed(&self) {
+        // The sender lives as long as this.
+        let _ = self.removed.subscribe().wait_for(|removed| *removed).await;
+    }
+
+    /// Takes back what this node has written of itself after it was removed: it did not know. Its number is nobody else's.
+    ///
+    /// # Errors
+    /// When etcd does not answer.
+    pub async fn withdraw(&self) -> Result<(), JoinError> {
+        let record = self.state.lock().await.identity.record.clone();
+        let keys = [Key::Member(record.node), Key::Beat(record.node)];
+        let steps = keys.iter().map(|key| Step::Delete(key.path(&record.cluster))).collect();
+        self.store.transact(Transaction { steps, ..Transaction::default() }).await?;
+        Ok(())
     }
 
     /// Ends this node's member.
@@ -116,6 +148,10 @@ impl Steward {
         let mut state = self.state.lock().await;
         let record = &state.identity.record;
         let (cluster, me) = (record.cluster.clone(), record.node);
+        if standing(&self.store, &cluster, me).await? == Standing::Removed {
+            self.removed.send_replace(true);
+            return Ok(false);
+        }
         let (revision, taken) = seats(&self.store, &cluster).await?;
         // Somebody else's etcd: nothing to do.
         if revision == Revision(0) {
@@ -123,9 +159,6 @@ impl Steward {
         }
         let members = self.store.members().await?;
         self.know(&mut state, &members)?;
-        if standing(&self.store, &cluster, me).await? != Standing::Member {
-            return Ok(false);
-        }
         let own = etcd_of(me, state.identity.record.api_address);
         let own = state.identity.record.etcd.managed.clone().unwrap_or(own);
         if !taken.seats.iter().any(|(node, _)| *node == me) {
@@ -205,6 +238,9 @@ impl Steward {
             return Err(JoinError::damaged(error));
         }
         tracing::info!("etcd is at {} now", urls.join(" "));
+        if let Some(kept) = self.kept.get() {
+            kept.set_endpoints(&urls).map_err(JoinError::damaged)?;
+        }
         self.store.set_endpoints(&urls).map_err(JoinError::damaged)
     }
 }

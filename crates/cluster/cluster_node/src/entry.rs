@@ -88,6 +88,8 @@ mod tests {
                 paused: false,
                 draining: false,
                 release: String::new(),
+                name: String::new(),
+                api: String::new(),
             };
             all.push(found(Key::Member(me()), member.encode().expect("a member")));
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Incarnation, Member, Value as _};
 use cluster_store::{ClusterStore, Outcome, StoreError};
-use pool_ownership::{Action, BootTime, Input, Message, Node, Order, Phase, RequestId, Timings};
+use pool_ownership::{Action, BootTime, Input, Message, Node, Phase, RequestId, Timings};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -22,8 +22,10 @@ use crate::driver::PoolDriver;
 use crate::entry::{self, Gate};
 use crate::follow::{News, follow};
 use crate::incarnation::{IncarnationError, Incarnations};
-use crate::links::{LinkStatus, Links};
+use crate::links::Links;
+use crate::permit::NodePermit;
 use crate::running::{Pools, Report};
+use crate::status::{MemberState, PoolState, Status};
 use crate::tls::LinkTls;
 
 /// Events that wait for the loop; whoever has one more waits.
@@ -52,6 +54,10 @@ pub struct NodeOptions {
     pub addresses: Vec<String>,
     /// Its release.
     pub release: String,
+    /// What people call it.
+    pub name: String,
+    /// Where it answers what others ask of its API, `HOST:PORT`; empty when it does not.
+    pub api: String,
     /// It takes no pools at first.
     pub paused: bool,
     /// Where links of others arrive.
@@ -62,6 +68,8 @@ pub struct NodeOptions {
     pub timings: Timings,
     /// The numbers of its lives.
     pub incarnations: Incarnations,
+    /// Whether it may answer, for whoever sends answers.
+    pub permit: NodePermit,
 }
 
 /// Why a node does not start, or a request is not taken.
@@ -73,36 +81,6 @@ pub enum NodeError {
     /// It has ended.
     #[error("the node has ended")]
     Ended,
-}
-
-/// A pool on this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolState {
-    /// The pool.
-    pub pool: PoolId,
-    /// The epoch in which this node owns it, or did.
-    pub epoch: u64,
-    /// The last order.
-    pub order: Order,
-    /// Whether that is carried out.
-    pub done: bool,
-}
-
-/// How it stands with a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// How far its life is; none between lives.
-    pub phase: Option<Phase>,
-    /// The number of its life, 0 before the first.
-    pub incarnation: u64,
-    /// Until when it may answer.
-    pub permit: BootTime,
-    /// Its pools.
-    pub pools: Vec<PoolState>,
-    /// The other members, as far as links go.
-    pub links: Vec<LinkStatus>,
-    /// What it waits for, for people.
-    pub trouble: Option<String>,
 }
 
 enum Command {
@@ -152,6 +130,8 @@ impl ClusterNode {
             paused: options.paused,
             draining: false,
             release: options.release,
+            name: options.name,
+            api: options.api,
         };
         let mut work = Work {
             me: options.node,
@@ -165,6 +145,7 @@ impl ClusterNode {
             messages,
             asked,
             told,
+            permit: Ending(options.permit),
         };
         let listening = runtime.spawn(links.clone().listen(listener));
         let working = runtime.spawn(async move { while work.live().await {} });
@@ -234,6 +215,16 @@ struct Work {
     messages: mpsc::Receiver<(NodeId, Message)>,
     asked: mpsc::Receiver<Command>,
     told: watch::Sender<Status>,
+    permit: Ending,
+}
+
+/// The node's permit; over when the work is.
+struct Ending(NodePermit);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 /// What belongs to one life.
@@ -259,6 +250,7 @@ impl Work {
         following.spawn(follow(self.store.clone(), root, again.clone(), events.clone(), Event::News));
         let Some((snapshot, incarnation)) = self.enter(&mut happened, &again).await else { return false };
         tracing::info!("node {} begins its life {}", self.me, incarnation.0);
+        self.permit.0.begin(incarnation.0);
         let record = Member { incarnation, ..self.record.clone() };
         // Half of the range at the most, so that counting on does not end.
         let Ok(beats_from) = getrandom::u64().map(|number| number >> 1) else {
@@ -283,6 +275,7 @@ impl Work {
             if let Some(input) = input.take() {
                 for action in life.node.handle(boot_time(), input) {
                     if matches!(action, Action::Ended) {
+                        self.permit.0.end();
                         let (me, number) = (self.me, incarnation.0);
                         tracing::warn!("node {me}: its life {number} is over, others have taken its place");
                         self.tell(&life, None);
@@ -307,6 +300,7 @@ impl Work {
                     Command::Stop(stopped) => {
                         // Nobody takes note of anything any more.
                         happened.close();
+                        self.permit.0.end();
                         life.pools.stop_all().await;
                         self.tell(&life, None);
                         let _ = stopped.send(());
@@ -436,7 +430,10 @@ impl Work {
 
     fn act(&self, life: &mut Life, action: Action) {
         match action {
-            Action::Permit(until) => life.pools.permit(until),
+            Action::Permit(until) => {
+                self.permit.0.set(until);
+                life.pools.permit(until);
+            }
             Action::Transact(id, transaction) => {
                 let (store, events) = (self.store.clone(), life.events.clone());
                 let place = life.places.clone().try_acquire_owned();
@@ -463,6 +460,8 @@ impl Work {
             incarnation: life.node.incarnation().0,
             permit: phase.map_or(BootTime(0), |_| life.node.permit()),
             pools: pools.collect(),
+            members: life.node.members().map(MemberState::seen).collect(),
+            owners: life.node.owners().map(|(pool, owner)| (pool, owner.cloned())).collect(),
             links: self.links.status(),
             trouble: None,
         };

@@ -76,6 +76,48 @@ impl fmt::Debug for Permit {
     }
 }
 
+/// The permit of a node to answer anything at all: what is asked last, when bytes are about to leave. Clones are the same permit.
+///
+/// It goes from life to life: whoever has begun something remembers in which one.
+#[derive(Clone, Debug, Default)]
+pub struct NodePermit(Arc<Lives>);
+
+#[derive(Debug, Default)]
+struct Lives {
+    /// 0 between lives.
+    life: AtomicU64,
+    until: AtomicU64,
+}
+
+impl NodePermit {
+    /// The number of the life in which the node may answer now; none when it may not.
+    #[must_use]
+    #[inline]
+    pub fn life(&self) -> Option<u64> {
+        let life = self.0.life.load(Ordering::SeqCst);
+        let until = self.0.until.load(Ordering::SeqCst);
+        // What was read belongs together: a life that ends takes its number away before the next one has a permit.
+        (life != 0 && boot_time().0 < until && self.0.life.load(Ordering::SeqCst) == life).then_some(life)
+    }
+
+    /// A life begins, without a permit.
+    pub(crate) fn begin(&self, life: u64) {
+        self.0.until.store(0, Ordering::SeqCst);
+        self.0.life.store(life, Ordering::SeqCst);
+    }
+
+    /// Its permit lasts until then, also earlier than before.
+    pub(crate) fn set(&self, until: BootTime) {
+        self.0.until.store(until.0, Ordering::SeqCst);
+    }
+
+    /// The life is over.
+    pub(crate) fn end(&self) {
+        self.0.life.store(0, Ordering::SeqCst);
+        self.0.until.store(0, Ordering::SeqCst);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -96,6 +138,24 @@ mod tests {
         shard.revoke();
         permit.set(BootTime::NEVER);
         assert!(!permit.may_answer() && permit.is_revoked(), "what was taken back is not given again");
+    }
+
+    #[test]
+    fn the_permit_of_a_node_is_that_of_its_life() {
+        let permit = NodePermit::default();
+        let hour = || boot_time().after(Duration::from_secs(3600));
+        assert_eq!(permit.life(), None);
+        permit.set(hour());
+        assert_eq!(permit.life(), None, "without a life there is nobody to answer");
+        permit.begin(3);
+        assert_eq!(permit.life(), None, "a life begins without one");
+        permit.set(hour());
+        assert_eq!(permit.clone().life(), Some(3));
+        permit.set(BootTime(0));
+        assert_eq!(permit.life(), None);
+        permit.set(hour());
+        permit.end();
+        assert_eq!(permit.life(), None);
     }
 
     #[test]

@@ -107,6 +107,8 @@ pub enum Key {
     Owner(PoolId),
     /// `pools/P/witness`: [`Vote`](crate::values::Vote).
     Witness(PoolId),
+    /// `pools/P/served`: [`Served`](crate::values::Served).
+    Served(PoolId),
     /// `pools/P/home`: [`Home`](crate::values::Home).
     Home(PoolId),
     /// `pools/P/group`: [`Group`](crate::values::Group).
@@ -140,6 +142,7 @@ impl Key {
             Self::Beat(node) => format!("beats/{node:05}"),
             Self::Owner(pool) => format!("pools/{pool}/owner"),
             Self::Witness(pool) => format!("pools/{pool}/witness"),
+            Self::Served(pool) => format!("pools/{pool}/served"),
             Self::Home(pool) => format!("pools/{pool}/home"),
             Self::Group(pool) => format!("pools/{pool}/group"),
             Self::Disk(disk) => format!("disks/{}", disk.0),
@@ -170,6 +173,7 @@ impl Key {
                 match *what {
                     "owner" => Self::Owner(pool),
                     "witness" => Self::Witness(pool),
+                    "served" => Self::Served(pool),
                     "home" => Self::Home(pool),
                     "group" => Self::Group(pool),
                     _ => return None,

@@ -127,13 +127,21 @@ pub struct Member {
     /// Its release.
     #[serde(default)]
     pub release: String,
+    /// What people call it; empty when it has not said.
+    #[serde(default)]
+    pub name: String,
+    /// Where it answers what other nodes ask of its API, `HOST:PORT`; empty when it does not.
+    #[serde(default)]
+    pub api: String,
 }
 
 impl Value for Member {
     fn check(&self) -> Result<(), ValueError> {
         list(self.addresses.len(), "list of addresses")?;
         self.addresses.iter().try_for_each(|address| text(address, "address"))?;
-        text(&self.release, "release")
+        text(&self.release, "release")?;
+        text(&self.name, "name")?;
+        text(&self.api, "address of the API")
     }
 }
 
@@ -196,6 +204,19 @@ pub struct Vote {
 }
 
 impl Value for Vote {
+    fn check(&self) -> Result<(), ValueError> {
+        if self.epoch > MAX_EPOCH { Err(ValueError::Invalid("epoch")) } else { Ok(()) }
+    }
+}
+
+/// In which epoch a pool was last let clients in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// That of the owner: the pool is served when it is the owner's still.
+    pub epoch: u64,
+}
+
+impl Value for Served {
     fn check(&self) -> Result<(), ValueError> {
         if self.epoch > MAX_EPOCH { Err(ValueError::Invalid("epoch")) } else { Ok(()) }
     }

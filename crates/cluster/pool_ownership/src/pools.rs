@@ -1,7 +1,7 @@
 //! The life of each pool on this node, and which pools it wants.
 
 use cluster_store::keys::{Key, NodeId, PoolId};
-use cluster_store::values::{Beat, Holder, Owner, Value};
+use cluster_store::values::{Beat, Holder, Member, Owner, Value};
 use cluster_store::{Condition, Revision, Step, Transaction};
 
 use crate::chain::Purpose;
@@ -59,6 +59,21 @@ impl Pool {
             }
             _ => None,
         }
+    }
+}
+
+/// What is seen of the cluster, for people.
+impl Node {
+    /// The members as they were last seen, with when their last beats were received; this node among them.
+    pub fn members(&self) -> impl Iterator<Item = (NodeId, Option<&Member>, Option<BootTime>)> {
+        let beats = &self.view.beats;
+        let of = |node: &NodeId| beats.get(node).map(|beat| beat.received);
+        self.view.members.iter().map(move |(node, seen)| (*node, seen.member.as_ref(), of(node)))
+    }
+
+    /// The owners of all pools as they were last seen; none where what stands there is not understood.
+    pub fn owners(&self) -> impl Iterator<Item = (PoolId, Option<&Owner>)> {
+        self.view.owners.iter().map(|(pool, seen)| (*pool, seen.owner.as_ref()))
     }
 }
 
@@ -269,7 +284,7 @@ impl Node {
             Purpose::Beat | Purpose::Evict(_) => {}
             Purpose::Join => put(member, self.record.encode().ok()),
             Purpose::Mode { paused, draining } => {
-                let record = cluster_store::values::Member { paused, draining, ..self.record.clone() };
+                let record = Member { paused, draining, ..self.record.clone() };
                 put(member, record.encode().ok());
             }
             Purpose::Claim { pool, epoch, .. } => {

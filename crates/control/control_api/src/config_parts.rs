@@ -4,6 +4,7 @@
 //! |---|---|
 //! | pools, how volumes are cached, LUNs, shares | its name and threads, the sizes of its caches |
 //! | targets, initiator groups, CHAP | paths of disks, and what is said of disks |
+//! | disks by a URL: every node reaches them | |
 //! | policies of repair and space, QoS | portals |
 //! | SMB: name, workgroup, signing, encryption, versions | SMB: addresses, interfaces |
 //! | the API: who may use it | the API: addresses, names, certificate |
@@ -31,6 +32,9 @@ pub struct SharedConfig {
     pub pools: Vec<PoolConfig>,
     /// How volumes are cached.
     pub volumes: Vec<VolumeConfig>,
+    /// Disks that every node reaches by the same URL.
+    #[serde(default)]
+    pub disks: Vec<DiskConfig>,
     /// What holds for all targets.
     pub iscsi: IscsiConfig,
     /// Who sees what.
@@ -151,6 +155,7 @@ impl Config {
             http,
             shares,
         } = self;
+        let (of_all, disks): (Vec<_>, Vec<_>) = disks.into_iter().partition(|disk| disk.id.contains("://"));
         let SmbConfig {
             name,
             domain,
@@ -175,6 +180,7 @@ impl Config {
             policy,
             pools,
             volumes,
+            disks: of_all,
             iscsi,
             groups,
             targets,
@@ -197,6 +203,7 @@ impl Config {
             policy,
             pools,
             volumes,
+            disks: mut of_all,
             iscsi,
             groups,
             targets,
@@ -209,6 +216,8 @@ impl Config {
             shares,
         } = shared;
         let LocalConfig { node, cache, disks, portals, smb: local_smb, http: local_http } = local;
+        of_all.extend(disks);
+        let disks = of_all;
         let LocalSmb { listen, interfaces, constraints } = local_smb;
         let smb = SmbConfig {
             name,
@@ -260,7 +269,8 @@ mod tests {
         config.smb.domain = "HOUSE".into();
         config.http.key = "/etc/key.pem".into();
         config.http.viewers = vec!["Staff".into()];
-        config.disks = vec![DiskConfig::new("/disks/1")];
+        let url = "iscsi://192.0.2.9:3260/iqn.2026-11.example:t/0";
+        config.disks = vec![DiskConfig::new(url), DiskConfig::new("/disks/1")];
         config.pools = vec![PoolConfig { name: "p".into(), guid: uuid::Uuid::from_u128(1) }];
         config.portals = vec![PortalConfig { address: "192.0.2.1:3260".into(), group: 1 }];
         let (shared, local) = config.clone().split();
@@ -269,10 +279,14 @@ mod tests {
         let there = Config::join(shared.clone(), other);
         assert_eq!((there.pools, there.smb.domain), (config.pools, config.smb.domain));
         assert_eq!(there.http.viewers, ["Staff"]);
-        let own = (there.node.name, there.smb.listen, there.disks.len(), there.portals.len(), there.http.key);
-        assert_eq!(own, (String::new(), Vec::new(), 0, 0, String::new()), "nothing of node1");
+        let own = (there.node.name, there.smb.listen, there.disks, there.portals.len(), there.http.key);
+        assert_eq!(
+            own,
+            (String::new(), Vec::new(), vec![DiskConfig::new(url)], 0, String::new()),
+            "nothing of node1"
+        );
         let kept = serde_json::to_string(&shared).expect("JSON");
-        assert!(!kept.contains("192.0.2.1") && !kept.contains("key.pem"), "{kept}");
+        assert!(!kept.contains("192.0.2.1:") && !kept.contains("key.pem"), "{kept}");
         assert_eq!(serde_json::from_str::<SharedConfig>(&kept).expect("read"), shared);
         let kept = serde_json::to_string(&local).expect("JSON");
         assert_eq!(serde_json::from_str::<LocalConfig>(&kept).expect("read"), local);

@@ -28,6 +28,7 @@ mod access;
 mod account;
 mod cache;
 mod cluster;
+mod cluster_status;
 mod config;
 mod config_check;
 mod config_diff;
@@ -67,6 +68,9 @@ pub use cache::{
     ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
 };
 pub use cluster::{ClusterInit, ClusterJoin, ClusterPlace, ClusterToken, GivenEtcd};
+pub use cluster_status::{
+    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, NodePause, PoolMove,
+};
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,
     PoolConfig,

@@ -34,6 +34,8 @@ pub enum PoolState {
     Degraded,
     /// It serves.
     Online,
+    /// Another node of the cluster has it; the reason says which.
+    Elsewhere,
 }
 
 /// A pool in a list.

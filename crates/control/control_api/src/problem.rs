@@ -34,6 +34,8 @@ pub enum Code {
     Forbidden,
     /// Too much was asked at once, or guessed too often.
     TooMany,
+    /// Another node of the cluster has it: the request is for that one.
+    OtherNode,
     /// Data cannot be read back or a structure is damaged.
     Damaged,
     /// This is not offered.
@@ -55,6 +57,8 @@ impl Code {
             Self::Unauthenticated => 401,
             Self::Forbidden => 403,
             Self::TooMany => 429,
+            // Misdirected Request.
+            Self::OtherNode => 421,
             Self::NotFound => 404,
             Self::AlreadyExists
             | Self::InUse
@@ -84,6 +88,7 @@ impl Code {
             Self::Unauthenticated => "Nobody is logged in",
             Self::Forbidden => "This is not allowed",
             Self::TooMany => "This was asked too often",
+            Self::OtherNode => "Another node has it",
             Self::Damaged => "Data is damaged",
             Self::Unsupported => "This is not offered",
             Self::Unavailable => "The node is not ready",
@@ -108,6 +113,7 @@ impl Code {
             Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
             Self::TooMany => "too-many",
+            Self::OtherNode => "other-node",
             Self::Damaged => "damaged",
             Self::Unsupported => "unsupported",
             Self::Unavailable => "unavailable",

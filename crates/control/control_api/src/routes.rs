@@ -4,6 +4,7 @@
 mod access;
 mod cluster;
 mod iscsi;
+mod nodes;
 mod pool;
 mod qos;
 mod smb;
@@ -120,7 +121,9 @@ pub const ROUTES: &[Route] =
     &joined::<{ WITH_CLUSTER.len() + access::ACCESS.len() }>(WITH_CLUSTER, access::ACCESS);
 
 const WITH_CLUSTER: &[Route] =
-    &joined::<{ WITH_QOS.len() + cluster::CLUSTER.len() }>(WITH_QOS, cluster::CLUSTER);
+    &joined::<{ WITH_NODES.len() + cluster::CLUSTER.len() }>(WITH_NODES, cluster::CLUSTER);
+
+const WITH_NODES: &[Route] = &joined::<{ WITH_QOS.len() + nodes::NODES.len() }>(WITH_QOS, nodes::NODES);
 
 const WITH_QOS: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
 

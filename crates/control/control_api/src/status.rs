@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Job;
+use crate::{ClusterStatus, Job};
 
 /// How bad something is. The order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -103,6 +103,9 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// Whether everything that starts at start has started.
     pub ready: bool,
+    /// The cluster that it belongs to; absent on a node of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
     /// Whether all data is as redundant as promised.
     pub verdict: Verdict,
     /// The verdict as a sentence.

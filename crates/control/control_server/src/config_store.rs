@@ -3,11 +3,17 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use control_api::{Code, Config, Problem};
+use cluster_store::keys::ClusterName;
+use cluster_store::values::ConfigHead;
+use cluster_store::{ClusterStore, Revision};
+use control_api::{Code, Config, Problem, SharedConfig};
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
 
+use crate::cluster::config;
 use crate::data_dir::replace_file;
 
 /// Largest configuration file that is read, in bytes: 65,536 LUNs take about 30 MB.
@@ -24,6 +30,23 @@ pub struct ConfigStore {
     now: Mutex<Current>,
     /// Held by whoever makes a change, from looking at what is there to replacing it.
     changing: Mutex<()>,
+    /// Where the part is that other nodes have in common with this one; nothing on a node of its own.
+    shared: OnceLock<Shared>,
+}
+
+/// Where the shared part is kept. The file has the one that was known last.
+struct Shared {
+    store: Arc<dyn ClusterStore>,
+    cluster: ClusterName,
+    runtime: Handle,
+    /// That of the configuration in memory.
+    head: Mutex<Option<(Revision, ConfigHead)>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Shared").field(&self.cluster).finish()
+    }
 }
 
 /// The configuration at one moment.
@@ -60,7 +83,7 @@ impl ConfigStore {
             }
         };
         let now = Current { revision: 0, config: Arc::new(config) };
-        Ok(Self { path, now: Mutex::new(now), changing: Mutex::default() })
+        Ok(Self { path, now: Mutex::new(now), changing: Mutex::default(), shared: OnceLock::new() })
     }
 
     /// The configuration now.
@@ -86,7 +109,108 @@ impl ConfigStore {
     ///
     /// # Errors
     /// Those of `change`, of the check, and of the disk; the configuration is then as it was.
+    ///
+    /// On a node of a cluster what all nodes have in common is changed in the shared store, for all of them, or not at all; blocks on that,
+    /// too, on a thread of a runtime that has several.
     pub fn change<T>(&self, change: impl FnOnce(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
+        match self.shared.get() {
+            None => self.change_alone(change),
+            // The lock is waited for in there, too: who waits for it must not keep the store's tasks from running.
+            Some(shared) => block_in_place(|| self.change_shared(shared, change)),
+        }
+    }
+
+    /// From now on the shared part is in a store. To be called before the node begins.
+    pub(crate) fn share(&self, store: Arc<dyn ClusterStore>, cluster: ClusterName, runtime: Handle) {
+        let _ = self.shared.set(Shared { store, cluster, runtime, head: Mutex::default() });
+    }
+
+    /// Takes up what other nodes have changed; says whether that was something. The first node of a cluster gives what it has. Blocks as
+    /// [`Self::change`] does.
+    ///
+    /// # Errors
+    /// When it cannot be read, or makes no sense here: what was known stays.
+    pub(crate) fn catch_up(&self) -> Result<bool, Problem> {
+        let Some(shared) = self.shared.get() else { return Ok(false) };
+        block_in_place(|| {
+            let _changing = self.changing.lock();
+            let before = self.current().revision;
+            self.adopt(shared)?;
+            if shared.head.lock().is_none() {
+                let (own, _) = self.get().split();
+                self.publish(shared, &own)?;
+            }
+            Ok(self.current().revision > before)
+        })
+    }
+
+    /// Takes up what is in the store.
+    fn adopt(&self, shared: &Shared) -> Result<(), Problem> {
+        let known = shared.head.lock().as_ref().map(|(at, _)| *at);
+        let reading = config::read(&*shared.store, &shared.cluster, known);
+        let Some(stored) = shared.runtime.block_on(reading)? else { return Ok(()) };
+        if let Some(theirs) = stored.config {
+            let Current { revision, config: before } = self.current();
+            let joined = Config::join(theirs, (*before).clone().split().1);
+            joined.check()?;
+            if joined != *before {
+                self.keep(&joined);
+                *self.now.lock() = Current { revision: revision + 1, config: Arc::new(joined) };
+            }
+        }
+        *shared.head.lock() = stored.head;
+        Ok(())
+    }
+
+    fn publish(&self, shared: &Shared, config: &SharedConfig) -> Result<(), Problem> {
+        let seen = shared.head.lock().clone();
+        let writing = config::write(&*shared.store, &shared.cluster, seen.as_ref(), config);
+        let head = shared.runtime.block_on(writing)?;
+        *shared.head.lock() = Some(head);
+        Ok(())
+    }
+
+    /// Keeps a copy of what is in the store.
+    fn keep(&self, config: &Config) {
+        if let Err(problem) = self.save(config) {
+            tracing::error!(%problem, "the node does not know the configuration of its cluster after a restart without etcd");
+        }
+    }
+
+    fn change_shared<T>(
+        &self,
+        shared: &Shared,
+        change: impl FnOnce(&mut Config) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
+        let _changing = self.changing.lock();
+        // What others have changed comes first. Without the store only what is this node's own is changed.
+        let known = self.adopt(shared);
+        let Current { revision, config: before } = self.current();
+        let mut config = (*before).clone();
+        let value = change(&mut config)?;
+        config.check()?;
+        config.check_changed(&before)?;
+        if config == *before {
+            return Ok(value);
+        }
+        let ((ours, own), (theirs, own_before)) = (config.clone().split(), (*before).clone().split());
+        if ours != theirs {
+            known?;
+            self.publish(shared, &ours)?;
+        }
+        let kept = if own == own_before {
+            self.keep(&config);
+            Ok(())
+        } else {
+            self.save(&config)
+        };
+        if ours != theirs || kept.is_ok() {
+            *self.now.lock() = Current { revision: revision + 1, config: Arc::new(config) };
+        }
+        kept.map(|()| value)
+    }
+
+    fn change_alone<T>(&self, change: impl FnOnce(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
         let _changing = self.changing.lock();
         let Current { revision, config: before } = self.current();
         let mut config = (*before).clone();

@@ -30,7 +30,7 @@
 mod access;
 mod audit;
 mod backend;
-mod cluster;
+pub mod cluster;
 mod config_store;
 mod data_dir;
 mod differences;
@@ -57,6 +57,6 @@ pub use backend::{
 };
 pub use cluster::{Carried, ChangeOver, START_AGAIN};
 pub use config_store::Current;
-pub use node::{Node, NodeDriver, Ordered, PoolDriver};
+pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
 pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend};

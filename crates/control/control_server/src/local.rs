@@ -51,11 +51,18 @@ impl LocalVolumes {
             ),
             _ => problem,
         })?;
+        crate::cluster::refuse_offline(data.path())?;
         let config = ConfigStore::open(data.join(CONFIG))?;
         let configured = config.with(|config| config.node.shards);
         let shards = (configured > 0).then_some(usize::from(configured));
         let clock = Arc::new(SystemClock::new());
-        let backends = crate::system::backends(data.path(), shards, clock.clone())?;
+        let backends = crate::system::backends(
+            data.path(),
+            shards,
+            clock.clone(),
+            crate::system::alone(data.path())?,
+            tcp_service::Answers::default(),
+        )?;
         let node = Node::with(data, config, clock, backends);
         node.open_storage().await;
         Ok(Self { node })

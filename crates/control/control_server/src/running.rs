@@ -6,18 +6,21 @@ use std::time::Duration;
 
 use control_api::{Code, Problem, SOCKET_NAME};
 use shard_runtime::{Clock, SystemClock};
+use tcp_service::Answers;
+use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::Backends;
 use crate::cluster::part::Part;
-use crate::cluster::{Carried, ChangeOver};
+use crate::cluster::{self, Carried, ChangeOver, Cluster, Membership};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::http::router;
 use crate::node::Node;
 use crate::socket::{ApiSocket, SocketPeer};
+use crate::system::Ownership;
 
 /// How long requests under way may take to end when the node stops.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -43,6 +46,7 @@ pub struct Running {
     api: JoinHandle<std::io::Result<()>>,
     opening: JoinHandle<()>,
     part: Option<Part>,
+    leaving: Option<JoinHandle<()>>,
     watching: JoinHandle<()>,
     sweeping: JoinHandle<()>,
 }
@@ -62,8 +66,24 @@ impl Running {
     /// As [`Running::start`].
     pub async fn start_again(options: NodeOptions, carried: &mut Option<Carried>) -> Result<Self, Problem> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let parts = |data: &Path, shards: Option<usize>| crate::system::backends(data, shards, clock.clone());
-        Self::begin(options, clock.clone(), carried, parts).await
+        let data = DataDir::open(&options.data_dir)?;
+        // Its member of etcd runs before anything asks the store.
+        let part = Part::begin(data.path(), clock.clone(), carried.take().unwrap_or_default())?;
+        let (membership, store) = cluster::load(data.path())?.unzip();
+        if let (Some(part), Some(store)) = (&part, store) {
+            part.keep(store);
+        }
+        let parts = |data: &Path, shards: Option<usize>, of: Option<(Ownership, Answers)>| {
+            let (ownership, answers) =
+                of.map_or_else(|| Ok((crate::system::alone(data)?, Answers::default())), Ok)?;
+            crate::system::backends(data, shards, clock.clone(), ownership, answers)
+        };
+        let mut running = Self::begin(options, data, clock.clone(), membership, parts).await?;
+        if let Some(part) = &part {
+            running.leaving = Some(part.watch_removal(running.node.clone()));
+        }
+        running.part = part;
+        Ok(running)
     }
 
     /// Starts a node on given parts.
@@ -75,25 +95,58 @@ impl Running {
         clock: Arc<dyn Clock>,
         parts: impl FnOnce(&Path, Option<usize>) -> Result<Backends, Problem>,
     ) -> Result<Self, Problem> {
-        Self::begin(options, clock, &mut None, parts).await
+        let data = DataDir::open(&options.data_dir)?;
+        Self::begin(options, data, clock, None, |data, shards, _| parts(data, shards)).await
+    }
+
+    /// Starts a node of a cluster on given parts. Which pools are whose, the cluster says, whatever the parts do.
+    ///
+    /// # Errors
+    /// As [`Running::start_with`], and when other nodes cannot reach it.
+    pub async fn start_member(
+        options: NodeOptions,
+        clock: Arc<dyn Clock>,
+        membership: Membership,
+        parts: impl FnOnce(&Path, Option<usize>) -> Result<Backends, Problem>,
+    ) -> Result<Self, Problem> {
+        let data = DataDir::open(&options.data_dir)?;
+        let parts = |data: &Path, shards: Option<usize>, of: Option<(Ownership, Answers)>| {
+            let mut parts = parts(data, shards)?;
+            if let Some((owner, _)) = of {
+                parts.owner = Arc::new(owner);
+            }
+            Ok(parts)
+        };
+        Self::begin(options, data, clock, Some(membership), parts).await
     }
 
     async fn begin(
         options: NodeOptions,
+        data: DataDir,
         clock: Arc<dyn Clock>,
-        carried: &mut Option<Carried>,
-        parts: impl FnOnce(&Path, Option<usize>) -> Result<Backends, Problem>,
+        membership: Option<Membership>,
+        parts: impl FnOnce(&Path, Option<usize>, Option<(Ownership, Answers)>) -> Result<Backends, Problem>,
     ) -> Result<Self, Problem> {
-        let data = DataDir::open(&options.data_dir)?;
-        let part = Part::begin(data.path(), clock.clone(), carried.take().unwrap_or_default())?
-            .map(|(part, _)| part);
+        let place = membership.as_ref().map(Cluster::new);
+        let owner = place.as_ref().map(|place| {
+            let (store, name, life) = (place.store().clone(), place.name().clone(), place.life());
+            Ok((crate::system::shared(data.path(), store, name, life)?, place.answers()))
+        });
         let config = ConfigStore::open(data.join("config.toml"))?;
+        if let Some(place) = &place {
+            config.share(place.store().clone(), place.name().clone(), Handle::current());
+            // What was known last is gone on with.
+            if let Err(problem) = config.catch_up() {
+                tracing::warn!(%problem, "the node begins with the configuration that it knew last");
+            }
+        }
         let path = options.socket.unwrap_or_else(|| data.join(SOCKET_NAME));
         let socket = ApiSocket::bind(&path).await?;
         let configured = config.with(|config| config.node.shards);
         let shards = options.shards.or_else(|| (configured > 0).then_some(usize::from(configured)));
-        let backends = parts(data.path(), shards)?;
+        let backends = parts(data.path(), shards, owner.transpose()?)?;
         let node = Node::with(data, config, clock, backends);
+        let driver = place.clone().map(|place| node.joins(place));
         let (stop_api, stop) = oneshot::channel::<()>();
         let app = router(node.clone());
         node.start_network(app.clone(), options.http)?;
@@ -107,12 +160,19 @@ impl Running {
         });
         let opening = tokio::spawn({
             let node = node.clone();
-            async move { node.open().await }
+            async move {
+                node.open().await;
+                if let (Some(place), Some(membership), Some(driver)) = (place, membership, driver)
+                    && let Err(problem) = place.start(membership, Arc::new(driver), node.clone()).await
+                {
+                    tracing::error!(%problem, "the node does not take part in its cluster");
+                }
+            }
         });
         let watching = tokio::spawn(node.clone().watch());
         let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");
-        Ok(Self { node, socket: path, stop_api, api, opening, part, watching, sweeping })
+        Ok(Self { node, socket: path, stop_api, api, opening, part: None, leaving: None, watching, sweeping })
     }
 
     /// Where the API answers.
@@ -155,6 +215,11 @@ impl Running {
         }
         // Opening holds the change lock; closing waits for it.
         let _ = self.opening.await;
+        if let Some(leaving) = self.leaving {
+            leaving.abort();
+            let _ = leaving.await;
+        }
+        self.node.leave_service().await;
         let result = self.node.close().await;
         let _ = self.watching.await;
         let _ = self.sweeping.await;

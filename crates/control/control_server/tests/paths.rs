@@ -135,3 +135,18 @@ async fn a_disk_that_says_nothing_is_not_waited_for() {
     comes("the pool with all its disks", async || is_served("lq")).await;
     node.stop().await.expect("stops");
 }
+
+/// What came to nothing once, as a disk went away just then, is tried again by itself while its pool stays open.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_that_could_not_be_opened_is_tried_again() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (machine, world) = two_pools(dir.path()).await;
+    world.node.stop().await.expect("stops");
+    machine.refuse_openings("vq", 2);
+    let World { node, iscsi, smb } = start(dir.path(), &machine).await;
+    node.wait_ready().await;
+    assert_eq!(pool_state(&node, "q").await, "online");
+    comes("the volume", async || iscsi.served.lock().contains("lq") && smb.served.lock().contains_key("sq"))
+        .await;
+    node.stop().await.expect("stops");
+}

@@ -45,10 +45,13 @@ impl Space {
         core.check_writable()?;
         check_range(offset, len, BLOCK as u32, self.bytes())?;
         let row_size = self.striping.row_size();
-        for number in offset / row_size..(offset + len).div_ceil(row_size) {
-            self.row_for_write(&core, number as u32).await?;
-        }
-        Ok(())
+        let allocating = async {
+            for number in offset / row_size..(offset + len).div_ceil(row_size) {
+                self.row_for_write(&core, number as u32).await?;
+            }
+            Ok(())
+        };
+        core.meta.ownership().guard(allocating).await
     }
 }
 
@@ -138,7 +141,10 @@ impl Core {
                 // Not for want of space, nor because the pool has stopped: a disk failed.
                 Err(error)
                     if attempts > 0
-                        && !matches!(error.kind(), BlockErrorKind::NoSpace | BlockErrorKind::Poisoned) =>
+                        && !matches!(
+                            error.kind(),
+                            BlockErrorKind::NoSpace | BlockErrorKind::Poisoned | BlockErrorKind::Fenced
+                        ) =>
                 {
                     attempts -= 1;
                 }

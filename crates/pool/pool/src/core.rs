@@ -12,10 +12,11 @@ use shard_runtime::Clock;
 use tokio::sync::Notify;
 
 use crate::balance::Balancer;
+use crate::commit::CommitFailed;
 use crate::disk::PoolDisk;
 use crate::exchange::Exchanges;
 use crate::governor::Governor;
-use crate::meta::{CommitFailed, DiskMap, Meta};
+use crate::meta::{DiskMap, Meta};
 use crate::row::{CopyState, Place, Row};
 use crate::scrub::ScrubParams;
 use crate::slabs::Slabs;
@@ -206,6 +207,7 @@ impl Core {
         if self.read_only {
             return Err(BlockError::new(BlockErrorKind::ReadOnly, "write to a pool opened read-only"));
         }
+        self.meta.ownership().check("write to a pool")?;
         if self.is_over() {
             return Err(BlockError::new(BlockErrorKind::Poisoned, "write to a stopped pool"));
         }

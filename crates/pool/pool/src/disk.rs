@@ -13,6 +13,7 @@ use shard_runtime::Clock;
 use crate::fullness::Fullness;
 use crate::health::{Pace, SMALL, Window};
 use crate::marks::WentBack;
+use crate::ownership::Ownership;
 
 /// Read errors of a present disk after which it is taken offline: a medium that fails here and there keeps
 /// serving (other copies heal it), one that fails everywhere does not.
@@ -60,6 +61,7 @@ pub(crate) struct PoolDisk {
     /// Blocks rewritten from another copy or from parity.
     pub(crate) healed: AtomicU64,
     why_offline: Mutex<String>,
+    ownership: Arc<Ownership>,
     clock: Arc<dyn Clock>,
     fullness: Fullness,
     /// Small reads and writes.
@@ -68,7 +70,12 @@ pub(crate) struct PoolDisk {
 }
 
 impl PoolDisk {
-    pub(crate) fn new(id: DiskId, layout: Superblock, device: Option<Device>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        id: DiskId,
+        layout: Superblock,
+        device: Option<Device>,
+        (clock, ownership): (Arc<dyn Clock>, Arc<Ownership>),
+    ) -> Self {
         let online = device.is_some();
         Self {
             id,
@@ -95,6 +102,7 @@ impl PoolDisk {
             checksum_errors: AtomicU64::new(0),
             healed: AtomicU64::new(0),
             why_offline: Mutex::new(if online { String::new() } else { "not found at start".into() }),
+            ownership,
             clock,
             fullness: Fullness::default(),
             pace: Pace::default(),
@@ -177,6 +185,7 @@ impl PoolDisk {
     }
 
     fn device(&self, doing: &'static str) -> Result<Arc<Device>, BlockError> {
+        self.ownership.check(doing)?;
         let device = if self.is_online() { self.device.read().clone() } else { None };
         device.ok_or_else(|| BlockError::new(BlockErrorKind::Gone, doing))
     }
@@ -184,10 +193,12 @@ impl PoolDisk {
     pub(crate) async fn read(&self, offset: u64, buf: IoBuf) -> Result<IoBuf, BlockError> {
         let (device, len) = (self.device("read")?, buf.len() as u64);
         let result = self.timed(len, device.read(offset, buf)).await;
+        if self.ownership.hear(self.id, &result) {
+            return result;
+        }
         if let Err(error) = &result {
             let errors = self.read_errors.fetch_add(1, Ordering::Relaxed) + 1;
-            let gone = matches!(error.kind(), BlockErrorKind::Gone | BlockErrorKind::Fenced);
-            if gone || errors > READ_ERRORS_MAX {
+            if error.kind() == BlockErrorKind::Gone || errors > READ_ERRORS_MAX {
                 self.take_offline(&error.to_string());
             }
         }
@@ -196,7 +207,9 @@ impl PoolDisk {
 
     /// Reads what says whose the disk is. An error counts for nothing: the other end says the same.
     pub(crate) async fn peek(&self, offset: u64, buf: IoBuf) -> Result<IoBuf, BlockError> {
-        self.device("read")?.read(offset, buf).await
+        let result = self.device("read")?.read(offset, buf).await;
+        self.ownership.hear(self.id, &result);
+        result
     }
 
     pub(crate) async fn write(
@@ -294,6 +307,9 @@ impl PoolDisk {
     }
 
     fn wrote(&self, result: Result<(), BlockError>, durability: Durability) -> Result<(), BlockError> {
+        if self.ownership.hear(self.id, &result) {
+            return result;
+        }
         if let Err(error) = &result {
             // A disk without space serves on; anything else makes its copies unreliable.
             if error.kind() == BlockErrorKind::NoSpace {
@@ -330,6 +346,9 @@ impl PoolDisk {
             return Ok(());
         }
         let result = device.flush().await;
+        if self.ownership.hear(self.id, &result) {
+            return result;
+        }
         match &result {
             Ok(()) => self.flushed.store(covered, Ordering::Release),
             Err(error) => self.take_offline(&error.to_string()),

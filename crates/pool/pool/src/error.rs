@@ -24,6 +24,8 @@ pub enum PoolErrorKind {
     NoQuorum,
     /// The pool is closed, read-only, or stopped after a failure of durability.
     Stopped,
+    /// A disk of the pool belongs to another owner, who has taken the pool over.
+    Fenced,
     /// A structure on disk is damaged in all its copies.
     Damaged,
     /// A newer release wrote it, and this one cannot read it.
@@ -79,7 +81,8 @@ impl From<BlockError> for PoolError {
     fn from(error: BlockError) -> Self {
         let kind = match error.kind() {
             BlockErrorKind::NoSpace => PoolErrorKind::NoSpace,
-            BlockErrorKind::Poisoned | BlockErrorKind::Fenced => PoolErrorKind::Stopped,
+            BlockErrorKind::Poisoned => PoolErrorKind::Stopped,
+            BlockErrorKind::Fenced => PoolErrorKind::Fenced,
             _ => PoolErrorKind::Io,
         };
         Self::new(kind, error.to_string()).because(error)

@@ -23,7 +23,8 @@
 //! * What is read is what was written, or an error: every block that has a checksum is compared with it.
 //! * A disk that carries an older mark than the metadata knows of it has gone back in time: nothing on it is believed (`marks`).
 //! * A page of checksums that has not the generation the metadata knows of it has lost writes (`generations`).
-//! * Whoever has the pool open and finds a newer epoch on a disk, or is told of one by the witness, stops (`meta`).
+//! * Whoever has the pool open and finds a newer epoch on a disk, or is told of one by the witness, stops (`meta`); whoever is told by
+//!   a disk that it belongs to another owner stops at once and altogether (`ownership`).
 //! * An opening writes nothing before it has an epoch above all that its disks and the witness know.
 //! * Nothing of a stripe is written in place before the journal can make it whole.
 //!
@@ -36,6 +37,7 @@ mod balance;
 mod careful;
 mod check;
 mod clean;
+mod commit;
 mod core;
 mod decisions;
 mod disk;
@@ -55,6 +57,7 @@ mod members;
 mod meta;
 mod moves;
 mod open;
+mod ownership;
 mod pages;
 mod places;
 mod pool;

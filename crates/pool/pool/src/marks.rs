@@ -25,6 +25,7 @@ use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::find::Member;
 use crate::open::{self, Probe};
+use crate::ownership::Ownership;
 use crate::row::{Place, Row};
 
 /// How often marks are renewed while the pool is written to.
@@ -141,12 +142,13 @@ pub(crate) async fn claim(
     members: &BTreeMap<DiskId, Member>,
     back: &BTreeMap<DiskId, WentBack>,
     mark: Mark,
+    ownership: &Ownership,
 ) -> BTreeMap<DiskId, Mark> {
     let mut claimed = BTreeMap::new();
     for (id, member) in members.iter().filter(|(id, _)| !back.contains_key(id)) {
         let is = |probe: &&mut Probe| probe.is_same(&member.probe);
         let Some(probe) = probes.iter_mut().find(is) else { continue };
-        if sign(probe, mark).await {
+        if sign(probe, mark, ownership).await {
             claimed.insert(*id, mark);
         }
     }
@@ -154,10 +156,12 @@ pub(crate) async fn claim(
 }
 
 /// Writes a mark to a disk. One that fails is found offline at its next use.
-pub(crate) async fn sign(probe: &mut Probe, mark: Mark) -> bool {
+pub(crate) async fn sign(probe: &mut Probe, mark: Mark, ownership: &Ownership) -> bool {
     let mut superblock = probe.superblock.clone();
     (superblock.epoch, superblock.seq) = (mark.epoch, mark.seq);
-    match open::write_superblock(&probe.device, &superblock).await {
+    let written = open::write_superblock(&probe.device, &superblock).await;
+    ownership.hear(superblock.disk_id, &written);
+    match written {
         Ok(()) => {
             probe.superblock = superblock;
             true

@@ -114,9 +114,9 @@ impl Pool {
         open::clear_metadata(&disk.device, &superblock).await?;
         open::write_superblock(&disk.device, &superblock).await?;
         let count = record.slab_count;
-        core.disks
-            .write()
-            .insert(id, Arc::new(PoolDisk::new(id, superblock, Some(disk.device), Arc::clone(&core.clock))));
+        let surroundings = (Arc::clone(&core.clock), Arc::clone(core.meta.ownership()));
+        let joining = PoolDisk::new(id, superblock, Some(disk.device), surroundings);
+        core.disks.write().insert(id, Arc::new(joining));
         if let Err(failed) =
             core.meta.commit(vec![Change::PutDisk(record), Change::Mark { disk: id, mark }]).await
         {

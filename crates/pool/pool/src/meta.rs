@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, BlockErrorKind, Durability};
+use block_device::{BlockErrorKind, Durability};
 use futures_util::future::{join, join_all};
 use parking_lot::{Mutex, RwLock};
 use pool_format::{
@@ -33,21 +33,13 @@ use pool_format::{
 };
 use tokio::sync::{Notify, oneshot};
 
+use crate::commit::{Commit, CommitFailed};
 use crate::disk::PoolDisk;
+use crate::ownership::Ownership;
 use crate::witness::QuorumWitness;
 
 /// The log is checkpointed at this many bytes at the latest, so that replay stays short.
 const LOG_BYTES_MAX: u64 = 8 << 20;
-
-/// A metadata commit failed: the pool has stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CommitFailed;
-
-impl From<CommitFailed> for BlockError {
-    fn from(_: CommitFailed) -> Self {
-        Self::new(BlockErrorKind::Poisoned, "commit pool metadata")
-    }
-}
 
 /// The disks of a pool, by number.
 pub(crate) type DiskMap = RwLock<BTreeMap<DiskId, Arc<PoolDisk>>>;
@@ -57,6 +49,7 @@ pub(crate) struct Meta {
     state: RwLock<PoolState>,
     disks: Arc<DiskMap>,
     pub(crate) witness: Arc<dyn QuorumWitness>,
+    ownership: Arc<Ownership>,
     epoch: Epoch,
     /// The last change that is committed.
     seq: AtomicU64,
@@ -92,20 +85,11 @@ pub(crate) struct LogPosition {
     pub(crate) used: u64,
 }
 
-/// Waits for a submitted commit.
-pub(crate) struct Commit(oneshot::Receiver<Result<(), CommitFailed>>);
-
-impl Commit {
-    pub(crate) async fn done(self) -> Result<(), CommitFailed> {
-        self.0.await.unwrap_or(Err(CommitFailed))
-    }
-}
-
 impl Meta {
     pub(crate) fn new(
         state: PoolState,
         disks: Arc<DiskMap>,
-        witness: Arc<dyn QuorumWitness>,
+        (witness, ownership): (Arc<dyn QuorumWitness>, Arc<Ownership>),
         (epoch, seq): (Epoch, Seq),
     ) -> Self {
         Self {
@@ -113,6 +97,7 @@ impl Meta {
             state: RwLock::new(state),
             disks,
             witness,
+            ownership,
             epoch,
             seq: AtomicU64::new(seq.0),
             queue: Mutex::new(Queue { jobs: VecDeque::new(), closed: false }),
@@ -151,13 +136,24 @@ impl Meta {
         self.state_bytes.store(state.encode().len() as u64, Ordering::Release);
     }
 
+    /// Whether the pool has stopped.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
+        self.poisoned.load(Ordering::Acquire) || self.ownership.is_lost()
     }
 
     /// Somebody else has opened the pool since, and it has stopped here.
     pub(crate) fn is_superseded(&self) -> bool {
-        self.superseded.load(Ordering::Acquire)
+        self.superseded.load(Ordering::Acquire) || self.ownership.is_lost()
+    }
+
+    /// Whether the pool is still this node's, as far as its disks have said.
+    pub(crate) fn ownership(&self) -> &Arc<Ownership> {
+        &self.ownership
+    }
+
+    /// Why nothing can be committed.
+    pub(crate) fn failed(&self) -> CommitFailed {
+        CommitFailed::of(&self.ownership)
     }
 
     /// Whether a disk's superblock says that somebody has opened the pool since.
@@ -178,6 +174,12 @@ impl Meta {
     /// Stops the pool when somebody has opened it since. One read of one disk.
     pub(crate) async fn look_for_newer_owner(&self) {
         let disks: Vec<_> = self.disks.read().values().filter(|disk| disk.is_online()).cloned().collect();
+        if self.ownership.is_lost() {
+            // The committer may not have tried to write since.
+            self.poison();
+            self.work.notify_one();
+            return;
+        }
         let Some(disk) = self.watched(&disks) else { return };
         if !self.is_poisoned() && self.has_newer_owner(disk).await {
             self.poison();
@@ -194,7 +196,7 @@ impl Meta {
     pub(crate) fn submit(&self, changes: Vec<Change>) -> Commit {
         let (sender, receiver) = oneshot::channel();
         self.push(Job::Commit(changes, sender));
-        Commit(receiver)
+        self.told_by(receiver)
     }
 
     /// Commits changes.
@@ -206,14 +208,18 @@ impl Meta {
     pub(crate) async fn checkpoint(&self) -> Result<(), CommitFailed> {
         let (sender, receiver) = oneshot::channel();
         self.push(Job::Checkpoint(sender));
-        Commit(receiver).done().await
+        self.told_by(receiver).done().await
     }
 
     /// Gives a disk a vote: it has the whole state, with its vote in it, before anyone counts it.
     pub(crate) async fn add_voter(&self, record: DiskRecord) -> Result<(), CommitFailed> {
         let (sender, receiver) = oneshot::channel();
         self.push(Job::Voter(Box::new(record), sender));
-        Commit(receiver).done().await
+        self.told_by(receiver).done().await
+    }
+
+    fn told_by(&self, result: oneshot::Receiver<Result<(), CommitFailed>>) -> Commit {
+        Commit::new(result, Arc::clone(&self.ownership))
     }
 
     fn push(&self, job: Job) {
@@ -265,6 +271,9 @@ impl Meta {
     }
 
     fn poison(&self) {
+        if self.poisoned.swap(true, Ordering::AcqRel) {
+            return;
+        }
         if self.is_superseded() {
             tracing::error!("the pool has been opened by somebody else since: it has stopped here");
         } else {
@@ -272,7 +281,6 @@ impl Meta {
                 "the pool's metadata did not reach a majority of its disks: the pool has stopped"
             );
         }
-        self.poisoned.store(true, Ordering::Release);
         let mut queue = self.queue.lock();
         queue.closed = true;
         queue.jobs.clear();
@@ -286,7 +294,7 @@ impl Meta {
         if position.used + bytes.len() as u64 > room {
             self.write_checkpoint(position).await?;
             if bytes.len() as u64 > room {
-                return Err(CommitFailed);
+                return Err(self.failed());
             }
         }
         let last = Seq(position.seq.0 + changes.len() as u64);
@@ -309,7 +317,7 @@ impl Meta {
         // Side by side: a commit takes no longer for it.
         let (written, newer) = join(join_all(writes), look).await;
         if newer {
-            return Err(CommitFailed);
+            return Err(self.failed());
         }
         let reached = disks.iter().zip(written).filter(|(_, ok)| *ok).map(|(disk, _)| disk.id).collect();
         self.count_votes(&reached, last).await?;
@@ -421,7 +429,7 @@ async fn put(disk: &PoolDisk, at: u64, data: aligned_buffer::SharedBuf) -> bool 
         Ok(()) => true,
         Err(error) => {
             disk.log_whole.store(false, Ordering::Release);
-            if error.kind() != BlockErrorKind::NoSpace {
+            if !matches!(error.kind(), BlockErrorKind::NoSpace | BlockErrorKind::Fenced) {
                 disk.take_offline(&error.to_string());
             }
             false

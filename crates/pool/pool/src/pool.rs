@@ -18,8 +18,9 @@ use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::find::{self, Member};
 use crate::marks::WentBack;
-use crate::meta::{CommitFailed, LogPosition, Meta};
+use crate::meta::{LogPosition, Meta};
 use crate::open::{self, CreateOptions, NewDisk, OpenOptions};
+use crate::ownership::Ownership;
 use crate::row::{Row, Shape};
 use crate::slabs::Slabs;
 use crate::space::Space;
@@ -50,15 +51,6 @@ impl Drop for Pool {
     /// somebody else may open next.
     fn drop(&mut self) {
         self.core.stop();
-    }
-}
-
-impl From<CommitFailed> for PoolError {
-    fn from(_: CommitFailed) -> Self {
-        Self::new(
-            PoolErrorKind::Stopped,
-            "the pool has stopped: its metadata did not reach a majority of its disks, or somebody else has opened it",
-        )
     }
 }
 
@@ -107,6 +99,7 @@ impl Pool {
         let mut found = find::find_state(guid, &probes, &*surroundings.witness, options, &faults).await?;
         let mut epoch = found.epoch;
         let (mut losers, mut signed) = (Vec::new(), None);
+        let ownership = Arc::new(Ownership::default());
         if !options.read_only {
             let above = marks::next_epoch(guid, epoch, &probes);
             epoch = options.epoch.unwrap_or(above);
@@ -115,14 +108,15 @@ impl Pool {
                 return Err(open::old_epoch(&found.state.name, epoch, Epoch(above.0 - 1)));
             }
             let mark = Mark { epoch, seq: found.seq };
-            let claimed = marks::claim(&mut probes, &found.present, &found.back, mark).await;
+            let claimed = marks::claim(&mut probes, &found.present, &found.back, mark, &ownership).await;
+            ownership.check("claim the disks of a pool")?;
             // Read again: what an owner before this one has been promised until it could see the claim is in there now.
             found = find::find_state(guid, &probes, &*surroundings.witness, options, &faults).await?;
             signed = Some(claimed.keys().copied().collect::<Vec<_>>());
             found.state.marks.extend(claimed);
             losers = votes::move_votes(&mut found.state, &found.present)?;
         }
-        let disks = open_disks(&found, &surroundings.clock);
+        let disks = open_disks(&found, &surroundings.clock, &ownership);
         if let Some(signed) = signed {
             let lacking = disks.values().filter(|disk| !signed.contains(&disk.id));
             lacking.for_each(|disk| disk.unsigned.store(true, Ordering::Release));
@@ -135,8 +129,8 @@ impl Pool {
         let disks = Arc::new(RwLock::new(disks));
         let state = found.state.clone();
         let slabs = Slabs::new(&state);
-        let witness = Arc::clone(&surroundings.witness);
-        let meta = Arc::new(Meta::new(found.state, Arc::clone(&disks), witness, (epoch, found.seq)));
+        let outside = (Arc::clone(&surroundings.witness), ownership);
+        let meta = Arc::new(Meta::new(found.state, Arc::clone(&disks), outside, (epoch, found.seq)));
         let mut position = LogPosition { seq: found.seq, used: 0 };
         if !options.read_only {
             fence(&meta, &mut position, &surroundings, guid, found.present, &found.back).await?;
@@ -305,7 +299,7 @@ async fn end(core: Arc<Core>, tasks: Vec<JoinHandle<()>>) -> Result<(), PoolErro
     if core.meta.is_poisoned() {
         // Nothing may be written any more: what is left to do, the next opening does.
         core.all_disks().iter().for_each(|disk| disk.release_device());
-        return Err(CommitFailed.into());
+        return Err(core.meta.failed().into());
     }
     let tidied = upkeep::tidy_journals(&core, true).await;
     let cleaned = clean::clean(&core, true).await;
@@ -360,13 +354,17 @@ impl Pool {
     }
 }
 
-fn open_disks(found: &find::Found, clock: &Arc<dyn Clock>) -> BTreeMap<DiskId, Arc<PoolDisk>> {
+fn open_disks(
+    found: &find::Found,
+    clock: &Arc<dyn Clock>,
+    ownership: &Arc<Ownership>,
+) -> BTreeMap<DiskId, Arc<PoolDisk>> {
     let make = |record: &pool_format::DiskRecord| {
         let member: Option<&Member> = found.present.get(&record.id);
         let layout = member.map(|member| member.probe.superblock.clone());
         let layout = layout.or_else(|| absent_layout(found, record))?;
         let device = member.map(|member| Arc::clone(&member.probe.device));
-        let disk = PoolDisk::new(record.id, layout, device, Arc::clone(clock));
+        let disk = PoolDisk::new(record.id, layout, device, (Arc::clone(clock), Arc::clone(ownership)));
         if let Some(slot) = member.and_then(|member| member.slot) {
             disk.newest_slot.store(slot, Ordering::Release);
         }
@@ -409,7 +407,7 @@ async fn fence(
     let mut signed = Vec::new();
     for (disk, Member { mut probe, .. }) in present.into_iter().filter(|(disk, _)| back.contains_key(disk)) {
         let mark = Mark { epoch: meta.epoch(), seq: position.seq };
-        if marks::sign(&mut probe, mark).await {
+        if marks::sign(&mut probe, mark, meta.ownership()).await {
             signed.push(Change::Mark { disk, mark });
         }
     }

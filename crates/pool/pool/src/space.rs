@@ -516,7 +516,7 @@ impl Space {
         let core = self.core()?;
         let _under_way = self.stats.begin();
         let start = core.clock.now();
-        let result = work.await;
+        let result = core.meta.ownership().guard(work).await;
         let took = core.clock.now().since(start);
         self.stats.record(kind, bytes, took, result.is_ok());
         if bytes <= SMALL && matches!(kind, IoKind::Read | IoKind::Write) {

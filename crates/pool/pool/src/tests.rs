@@ -12,6 +12,7 @@ mod crash;
 mod disks;
 mod epochs;
 mod exchange;
+mod fenced;
 mod first_reads;
 mod full;
 mod integrity;

@@ -14,10 +14,11 @@ use pool_format::{
     BLOCK, Change, CopyRecord, DiskId, DiskRecord, DiskUse, Guid, PoolState, RowRecord, Seq, checkpoint_room,
 };
 
+use crate::commit::CommitFailed;
 use crate::core::Core;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::find::Member;
-use crate::meta::{CommitFailed, Meta};
+use crate::meta::Meta;
 use crate::open::{Probe, clear_metadata};
 use crate::row::Shape;
 use crate::witness::Vote;
@@ -80,7 +81,7 @@ impl Meta {
     /// Whether what these disks have durably is promised: a majority has it, with the witness where it has a vote.
     pub(crate) async fn count_votes(&self, reached: &BTreeSet<DiskId>, seq: Seq) -> Result<(), CommitFailed> {
         if self.is_superseded() {
-            return Err(CommitFailed);
+            return Err(self.failed());
         }
         let (guid, voters) = self.with_state(|state| {
             (state.guid, state.metadata_disks().map(|disk| disk.id).collect::<BTreeSet<DiskId>>())
@@ -90,7 +91,7 @@ impl Meta {
         let asks = !lagging.is_empty() && has_witness_vote(voters.len());
         if votes + usize::from(asks) < needed {
             // Not to be promised, so the witness must not hear of it either: it would be ahead of all disks.
-            return Err(CommitFailed);
+            return Err(self.failed());
         }
         {
             let mut told = self.told.lock();
@@ -108,11 +109,11 @@ impl Meta {
             Ok(Vote::Refused(epoch)) => {
                 tracing::error!("the quorum witness knows an owner of epoch {epoch}");
                 self.superseded.store(true, Ordering::Release);
-                Err(CommitFailed)
+                Err(self.failed())
             }
             Err(error) => {
                 tracing::error!("the quorum witness cannot be written: {error}");
-                Err(CommitFailed)
+                Err(self.failed())
             }
         }
     }

@@ -1,12 +1,13 @@
-//! An iSCSI initiator for clients that own their thread: one session, one connection, many commands under way.
+//! An iSCSI initiator: its parts, and a session for clients that own their thread, with one connection and many commands under way.
 //!
 //! ```text
 //!   Disk      a unit that has been asked what it is        READ CAPACITY, identity, limits
 //!     └─ Session   start(tag, command) … turn(timeout) ──► ended: tag, status, sense
-//!          ├─ login    LoginClient over the socket, CHAP both ways, moved targets followed
-//!          ├─ state    Data-In, R2T, NOP, Reject, Async: what a PDU means to the commands that run
-//!          └─ Wire     socket, header and data digests, what is still to be sent
+//!          ├─ Login    LoginClient over frames, CHAP both ways; moved targets are followed
+//!          ├─ State    Data-In, R2T, NOP, Reject, Async: what a PDU means to the commands that run
+//!          └─ wire     the socket ── Frames: PDUs with their digests, what is still to be sent
 //! ```
+//! [`Login`], [`State`] and [`Frames`] know no socket and no clock: `block_iscsi` runs them on a shard.
 //!
 //! A *tag* is the caller's number of a command, below the depth that it asked for; its data lies in the caller's
 //! [`Buffers`]. Error recovery is level 0: what goes wrong ends the session, and the caller opens a new one.
@@ -23,6 +24,7 @@
 
 mod disk;
 mod error;
+mod frames;
 mod login;
 mod session;
 mod state;
@@ -30,6 +32,7 @@ mod wire;
 
 pub use disk::{Disk, Facts};
 pub use error::{ClientError, answer, status};
-pub use login::Options;
+pub use frames::Frames;
+pub use login::{LoggedIn, Login, Options};
 pub use session::{Answer, Session};
-pub use state::{Buffers, Command, CommandEnd, Ended, Transfer};
+pub use state::{Buffers, Command, CommandEnd, Ended, LOGOUT, PING, State, Transfer};

@@ -4,12 +4,10 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use io_engine::readiness::Awaited;
-use iscsi_protocol::Bhs;
-use iscsi_protocol::pdu::{RESERVED_TAG, flag, opcode};
 use shard_runtime::{Clock as _, SystemClock};
 
 use crate::error::ClientError;
-use crate::login::{FIRST_CMD_SN, LoggedIn, Options, log_in};
+use crate::login::{Options, log_in};
 use crate::state::{Buffers, Command, CommandEnd, Ended, LOGOUT, PING, State, Transfer};
 use crate::wire::{TURN, Wire};
 
@@ -63,16 +61,15 @@ impl Session {
     /// # Errors
     /// When the target cannot be reached, or does not let us in.
     pub fn open(options: &Options) -> Result<Self, ClientError> {
-        let LoggedIn { wire, agreed, exp_stat_sn, max_cmd_sn } = log_in(options)?;
-        let depth = options.depth.clamp(1, 1 << 16);
-        let state = State::new(agreed.session, depth, FIRST_CMD_SN, (exp_stat_sn, max_cmd_sn));
+        let (wire, login) = log_in(options)?;
+        let state = State::new(&login, options.depth);
         Ok(Self { wire, state, clock: SystemClock::new(), silent: None })
     }
 
     /// Commands that are under way.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.state.outstanding
+        self.state.outstanding()
     }
 
     /// What the next [`Session::turn`] waits for, for who waits for other things, too. It says nothing of ends that have come
@@ -99,7 +96,7 @@ impl Session {
         if self.state.is_full() {
             return Ok(false);
         }
-        self.state.start(&mut self.wire, tag, command, buffers)?;
+        self.state.start(&mut self.wire.frames, tag, command, buffers)?;
         Ok(true)
     }
 
@@ -115,7 +112,7 @@ impl Session {
         ended: &mut Vec<Ended>,
     ) -> Result<(), ClientError> {
         let before = ended.len();
-        let enough = before + (self.state.outstanding / PART).max(1);
+        let enough = before + (self.state.outstanding() / PART).max(1);
         for _ in 0..READS {
             self.send(buffers)?;
             // What has come with the ends that an earlier turn gave.
@@ -140,7 +137,7 @@ impl Session {
 
     /// Sends what is to be sent, as far as the system takes it.
     fn send(&mut self, buffers: &impl Buffers) -> Result<(), ClientError> {
-        self.state.pump(&mut self.wire, buffers)?;
+        self.state.pump(&mut self.wire.frames, buffers)?;
         Ok(self.wire.flush()?)
     }
 
@@ -152,16 +149,16 @@ impl Session {
         ended: &mut Vec<Ended>,
     ) -> Result<(), ClientError> {
         while ended.len() < enough
-            && let Some(pdu) = self.wire.next()?
+            && let Some(pdu) = self.wire.frames.next()?
         {
-            self.state.take(&mut self.wire, pdu, buffers, ended)?;
+            self.state.take(&mut self.wire.frames, pdu, buffers, ended)?;
         }
         Ok(())
     }
 
     /// Nothing came: asks a target that owes an answer, and gives one up that does not answer this, either.
     fn look(&mut self) -> Result<(), ClientError> {
-        if self.state.outstanding == 0 && !self.state.is_full() {
+        if self.state.outstanding() == 0 && !self.state.is_full() {
             self.silent = None;
             return Ok(());
         }
@@ -179,21 +176,13 @@ impl Session {
         }
         if silent >= ASK && !asked {
             self.silent = Some(Silence { since, taken, asked: true });
-            self.immediate(opcode::NOP_OUT, flag::FINAL, PING)?;
+            self.immediate(PING)?;
         }
         Ok(())
     }
 
-    /// A request that needs no place in the window.
-    fn immediate(&mut self, opcode: u8, flags: u8, itt: u32) -> Result<(), ClientError> {
-        let mut bhs = Bhs::new(opcode | 0x40, flags);
-        bhs.set_u32(16, itt);
-        if opcode == opcode::NOP_OUT {
-            bhs.set_u32(20, RESERVED_TAG);
-        }
-        bhs.set_u32(24, self.state.cmd_sn);
-        bhs.set_u32(28, self.state.exp_stat_sn);
-        self.wire.push(bhs, &[])?;
+    fn immediate(&mut self, itt: u32) -> Result<(), ClientError> {
+        self.state.immediate(&mut self.wire.frames, itt)?;
         Ok(self.wire.flush()?)
     }
 
@@ -202,7 +191,7 @@ impl Session {
     /// # Errors
     /// When the session is broken, others are under way, or the command takes longer than a minute.
     pub fn call(&mut self, command: &Command<'_>, output: &[u8]) -> Result<Answer, ClientError> {
-        if self.state.outstanding > 0 {
+        if self.state.outstanding() > 0 {
             return Err(ClientError::Protocol("a call of ours while commands are under way"));
         }
         let input = match command.transfer {
@@ -232,16 +221,16 @@ impl Session {
     /// # Errors
     /// When the target does not answer; the connection is closed all the same.
     pub fn close(mut self) -> Result<(), ClientError> {
-        self.immediate(opcode::LOGOUT, flag::FINAL, LOGOUT)?;
+        self.immediate(LOGOUT)?;
         let limit = self.clock.now().0.saturating_add(LEAVE);
         let (mut ended, mut nothing) = (Vec::new(), One { input: Vec::new(), output: &[] });
-        while !self.state.logged_out {
+        while !self.state.logged_out() {
             if self.clock.now().0 > limit {
                 return Err(io::Error::new(ErrorKind::TimedOut, "the logout is not answered").into());
             }
             match self.turn(TURN, &mut nothing, &mut ended) {
                 // The target closes the connection behind its answer.
-                Err(_) if self.state.logged_out => {}
+                Err(_) if self.state.logged_out() => {}
                 other => other?,
             }
         }

@@ -8,12 +8,13 @@ use iscsi_protocol::{Bhs, SessionParams};
 use scsi_defs::Reported;
 
 use crate::error::{ClientError, status};
-use crate::wire::Wire;
+use crate::frames::{Frames, MAX_RECV, OUTBOX_FULL};
+use crate::login::{FIRST_CMD_SN, LoggedIn};
 
 /// The task tag of our NOP.
-pub(crate) const PING: u32 = 0xffff_fffe;
+pub const PING: u32 = 0xffff_fffe;
 /// The task tag of our logout.
-pub(crate) const LOGOUT: u32 = 0xffff_fffd;
+pub const LOGOUT: u32 = 0xffff_fffd;
 
 /// Where the data of commands lies, by tag. A slice that is shorter than the command's data ends the session.
 pub trait Buffers {
@@ -90,43 +91,61 @@ struct Burst {
 }
 
 /// What is known of a session's commands.
-pub(crate) struct State {
+pub struct State {
     params: SessionParams,
     running: Vec<Option<Running>>,
-    pub(crate) outstanding: usize,
+    outstanding: usize,
     bursts: VecDeque<Burst>,
     generation: u32,
-    pub(crate) cmd_sn: u32,
-    pub(crate) max_cmd_sn: u32,
-    pub(crate) exp_stat_sn: u32,
-    /// The target has answered our logout.
-    pub(crate) logged_out: bool,
+    cmd_sn: u32,
+    max_cmd_sn: u32,
+    exp_stat_sn: u32,
+    logged_out: bool,
 }
 
 impl State {
-    pub(crate) fn new(params: SessionParams, depth: usize, cmd_sn: u32, login: (u32, u32)) -> Self {
+    /// A session that has just been let in, for tags below `depth`.
+    #[must_use]
+    pub fn new(login: &LoggedIn, depth: usize) -> Self {
+        let depth = depth.clamp(1, 1 << 16);
         Self {
-            params,
+            params: login.agreed.session.clone(),
             running: vec![None; depth],
             outstanding: 0,
             bursts: VecDeque::new(),
             generation: 0,
-            cmd_sn,
-            max_cmd_sn: login.1,
-            exp_stat_sn: login.0,
+            cmd_sn: FIRST_CMD_SN,
+            max_cmd_sn: login.max_cmd_sn,
+            exp_stat_sn: login.exp_stat_sn,
             logged_out: false,
         }
     }
 
+    /// Commands that are under way.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Whether the target has answered our logout.
+    #[must_use]
+    pub fn logged_out(&self) -> bool {
+        self.logged_out
+    }
+
     /// Whether the target takes no further command at the moment.
-    pub(crate) fn is_full(&self) -> bool {
+    #[must_use]
+    pub fn is_full(&self) -> bool {
         sn_lt(self.max_cmd_sn, self.cmd_sn)
     }
 
-    /// A command's header on its way out, with the data that may go with it.
-    pub(crate) fn start(
+    /// A command's header on its way out, with the data that may go with it. The tag is free, and the target takes one more.
+    ///
+    /// # Errors
+    /// When the buffer is too short, or the target takes nothing.
+    pub fn start(
         &mut self,
-        wire: &mut Wire,
+        frames: &mut Frames,
         tag: usize,
         command: &Command<'_>,
         buffers: &impl Buffers,
@@ -148,10 +167,10 @@ impl State {
         let mut flags = flag::FINAL | 1;
         let mut at = 0;
         match command.transfer {
-            Transfer::None => wire.push(with_flags(bhs, flags), &[])?,
+            Transfer::None => frames.push(with_flags(bhs, flags), &[])?,
             Transfer::In(len) => {
                 bhs.set_u32(20, len);
-                wire.push(with_flags(bhs, flags | flag::READ), &[])?;
+                frames.push(with_flags(bhs, flags | flag::READ), &[])?;
             }
             Transfer::Out(len) => {
                 bhs.set_u32(20, len);
@@ -159,7 +178,7 @@ impl State {
                 let data = buffers.output(tag).get(..len as usize).ok_or(BUFFER)?;
                 let first = len.min(self.params.first_burst);
                 let immediate =
-                    if self.params.immediate_data { first.min(wire.params.peer_max_recv) } else { 0 };
+                    if self.params.immediate_data { first.min(frames.params.peer_max_recv) } else { 0 };
                 let unasked = if self.params.initial_r2t { immediate } else { first };
                 if unasked > immediate {
                     flags &= !flag::FINAL;
@@ -173,7 +192,7 @@ impl State {
                         sequence: 0,
                     });
                 }
-                wire.push(with_flags(bhs, flags), data.get(..immediate as usize).unwrap_or_default())?;
+                frames.push(with_flags(bhs, flags), data.get(..immediate as usize).unwrap_or_default())?;
                 at = unasked;
             }
         }
@@ -186,7 +205,8 @@ impl State {
     }
 
     /// Whether a tag may be used.
-    pub(crate) fn is_free(&self, tag: usize) -> bool {
+    #[must_use]
+    pub fn is_free(&self, tag: usize) -> bool {
         self.running.get(tag).is_some_and(Option::is_none)
     }
 
@@ -199,8 +219,11 @@ impl State {
     }
 
     /// Puts Data-Out behind what waits to be sent, as long as there is room.
-    pub(crate) fn pump(&mut self, wire: &mut Wire, buffers: &impl Buffers) -> Result<(), ClientError> {
-        while wire.waiting() < crate::wire::OUTBOX_FULL
+    ///
+    /// # Errors
+    /// When a command's buffer is too short.
+    pub fn pump(&mut self, frames: &mut Frames, buffers: &impl Buffers) -> Result<(), ClientError> {
+        while frames.waiting() < OUTBOX_FULL
             && let Some(burst) = self.bursts.front_mut()
         {
             let tag = (burst.itt & 0xffff) as usize;
@@ -210,7 +233,7 @@ impl State {
                 self.bursts.pop_front();
                 continue;
             };
-            let most = wire.params.peer_max_recv.min(crate::wire::MAX_RECV);
+            let most = frames.params.peer_max_recv.min(MAX_RECV);
             let end = burst.end.min(burst.at.saturating_add(most));
             let last = end == burst.end;
             let mut bhs = Bhs::new(opcode::DATA_OUT, if last { flag::FINAL } else { 0 });
@@ -223,7 +246,7 @@ impl State {
             bhs.set_u32(36, burst.sequence);
             bhs.set_u32(40, burst.at);
             let data = buffers.output(tag).get(burst.at as usize..end as usize).ok_or(BUFFER)?;
-            wire.push(bhs, data)?;
+            frames.push(bhs, data)?;
             burst.at = end;
             burst.sequence += 1;
             if last {
@@ -236,10 +259,13 @@ impl State {
         Ok(())
     }
 
-    /// Takes one PDU.
-    pub(crate) fn take(
+    /// Takes one PDU; adds what it ends to `ended`.
+    ///
+    /// # Errors
+    /// When it must not be, or ends the session.
+    pub fn take(
         &mut self,
-        wire: &mut Wire,
+        frames: &mut Frames,
         (bhs, data): (Bhs, Range<usize>),
         buffers: &mut impl Buffers,
         ended: &mut Vec<Ended>,
@@ -251,17 +277,17 @@ impl State {
         }
         match bhs.opcode() {
             opcode::DATA_IN => {
-                let done = self.data_in(&bhs, wire.data(data), buffers)?;
+                let done = self.data_in(&bhs, frames.data(data), buffers)?;
                 ended.extend(done);
                 Ok(())
             }
             opcode::SCSI_RESPONSE => {
-                let done = self.response(&bhs, wire.data(data))?;
+                let done = self.response(&bhs, frames.data(data))?;
                 ended.push(done);
                 Ok(())
             }
             opcode::R2T => self.r2t(&bhs),
-            opcode::NOP_IN => self.nop(&bhs, wire),
+            opcode::NOP_IN => self.nop(&bhs, frames),
             opcode::ASYNC => {
                 self.status(&bhs)?;
                 // Events 1 to 3 end the session, 4 wants a negotiation, which a new login is. Others tell, and ask nothing.
@@ -274,6 +300,22 @@ impl State {
             }
             _ => Err(ClientError::Protocol("it sends a PDU that nobody asked for")),
         }
+    }
+
+    /// A request that needs no place in the window: [`PING`] asks whether the target is there, [`LOGOUT`] ends the session.
+    ///
+    /// # Errors
+    /// When the target takes nothing.
+    pub fn immediate(&mut self, frames: &mut Frames, itt: u32) -> Result<(), ClientError> {
+        let opcode = if itt == LOGOUT { opcode::LOGOUT } else { opcode::NOP_OUT };
+        let mut bhs = Bhs::new(opcode | 0x40, flag::FINAL);
+        bhs.set_u32(16, itt);
+        if opcode == opcode::NOP_OUT {
+            bhs.set_u32(20, RESERVED_TAG);
+        }
+        bhs.set_u32(24, self.cmd_sn);
+        bhs.set_u32(28, self.exp_stat_sn);
+        frames.push(bhs, &[])
     }
 
     /// StatSN of a PDU that has one: with a gap, something was lost, and level 0 does not find it again.
@@ -364,7 +406,7 @@ impl State {
         Ok(())
     }
 
-    fn nop(&mut self, bhs: &Bhs, wire: &mut Wire) -> Result<(), ClientError> {
+    fn nop(&mut self, bhs: &Bhs, frames: &mut Frames) -> Result<(), ClientError> {
         if bhs.itt() == PING {
             return self.status(bhs);
         }
@@ -377,7 +419,7 @@ impl State {
         answer.set_u32(20, bhs.ttt());
         answer.set_u32(24, self.cmd_sn);
         answer.set_u32(28, self.exp_stat_sn);
-        wire.push(answer, &[])
+        frames.push(answer, &[])
     }
 }
 

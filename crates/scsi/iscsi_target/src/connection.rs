@@ -23,7 +23,7 @@ use iscsi_protocol::login::LoginResult;
 use iscsi_protocol::pdu::{RESERVED_TAG, flag, opcode};
 use iscsi_protocol::text::TextBuffer;
 use iscsi_protocol::{Bhs, ConnectionParams, IscsiName};
-use tcp_service::Account;
+use tcp_service::{Account, Answers};
 use tokio::net::TcpStream;
 
 use crate::limits::{IDLE_TICKS, SEND_BATCH, SEND_HIGH_WATER, TICK};
@@ -167,6 +167,12 @@ impl Connection {
             stuck_ticks: 0,
             cut_ticks: None,
         }
+    }
+
+    /// The same, whose answers leave only while they may.
+    pub(crate) fn answering(mut self, answers: Answers) -> Self {
+        self.transmit.ask(answers);
+        self
     }
 
     /// Runs until the end; then the connection is out of its session, and its commands are gone.

@@ -7,7 +7,7 @@ use aligned_buffer::SharedBuf;
 use iscsi_protocol::Bhs;
 use iscsi_protocol::digest::{Digest, digest_of};
 use iscsi_protocol::pdu::padded;
-use tcp_service::SendQueue;
+use tcp_service::{Answers, SendQueue};
 use tokio::net::TcpStream;
 
 /// PDUs that wait for the socket.
@@ -20,6 +20,11 @@ pub(crate) struct Transmit {
 impl Transmit {
     pub(crate) fn new(header_digest: bool, data_digest: bool) -> Self {
         Self { queue: SendQueue::default(), header_digest, data_digest }
+    }
+
+    /// Asks this before anything leaves.
+    pub(crate) fn ask(&mut self, answers: Answers) {
+        self.queue.ask(answers);
     }
 
     /// Bytes that wait.

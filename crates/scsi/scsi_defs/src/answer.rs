@@ -50,6 +50,66 @@ pub fn most_blocks(page: &[u8]) -> Option<u32> {
     Some(be(page, 8, 4) as u32).filter(|most| known && *most > 0)
 }
 
+/// How a disk gives up blocks that are no longer needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Thin {
+    /// It knows UNMAP.
+    pub unmap: bool,
+    /// It knows WRITE SAME (16) that unmaps.
+    pub write_same: bool,
+}
+
+/// How a disk unmaps, in the vital product data page of logical block provisioning (B2h).
+#[must_use]
+pub fn thin(page: &[u8]) -> Thin {
+    let flags = if page.get(1) == Some(&0xb2) { page.get(5).copied().unwrap_or(0) } else { 0 };
+    Thin { unmap: flags & 0x80 != 0, write_same: flags & 0x40 != 0 }
+}
+
+/// Whether blocks that are unmapped read as zeros, in an answer to READ CAPACITY (16).
+#[must_use]
+pub fn unmapped_are_zeros(bytes: &[u8]) -> bool {
+    bytes.get(14).is_some_and(|flags| flags & 0xc0 == 0xc0)
+}
+
+/// Logical blocks of a physical one, in an answer to READ CAPACITY (16): a power of two.
+#[must_use]
+pub fn blocks_per_physical(bytes: &[u8]) -> u32 {
+    1 << bytes.get(13).map_or(0, |exponent| exponent & 0x0f)
+}
+
+/// Most blocks of one UNMAP range and of one WRITE SAME, in the page of block limits (B0h); `None` where there is no limit.
+#[must_use]
+pub fn most_unmapped(page: &[u8]) -> (Option<u32>, Option<u64>) {
+    if page.get(1) != Some(&0xb0) {
+        return (None, None);
+    }
+    let ranges = Some(be(page, 20, 4) as u32).filter(|most| (1..u32::MAX).contains(most) && page.len() >= 24);
+    (ranges, Some(be(page, 36, 8)).filter(|most| *most > 0 && page.len() >= 44))
+}
+
+/// Whether the disk's write cache is on (mode page 08h), in an answer to MODE SENSE (6); `None` when it does not say.
+#[must_use]
+pub fn write_cache(bytes: &[u8]) -> Option<bool> {
+    let mut rest = bytes.get(4 + usize::from(*bytes.get(3)?)..)?;
+    while let [code, len, ..] = *rest {
+        // With the subpage format the length has two bytes.
+        let head = if code & 0x40 != 0 { 4 } else { 2 };
+        let len = if head == 4 { be(rest, 2, 2) as usize } else { usize::from(len) };
+        if code & 0x7f == 0x08 {
+            return rest.get(2).map(|flags| flags & 4 != 0);
+        }
+        rest = rest.get(head + len..)?;
+    }
+    None
+}
+
+/// Whether the disk spins, in the page of block device characteristics (B1h).
+#[must_use]
+pub fn rotates(page: &[u8]) -> bool {
+    page.get(1) == Some(&0xb1) && page.len() >= 6 && be(page, 4, 2) > 1
+}
+
 /// The names of the unit itself in the vital product data page of device identification (83h), one after the other as they
 /// are; those of the target and its ports are left out, which another way to the same unit has others of.
 #[must_use]
@@ -103,6 +163,27 @@ mod tests {
         assert_eq!(unit_names(&page), [1, 3, 0, 2, 0xaa, 0xbb]);
         assert_eq!(unit_names(&[0, 0x83, 0xff, 0xff, 1, 3, 0, 200, 1]), []);
         assert_eq!(unit_names(&[]), []);
+    }
+
+    #[test]
+    fn thin_disks() {
+        let page = [0, 0xb2, 0, 4, 0, 0xc0, 0, 0];
+        assert_eq!(thin(&page), Thin { unmap: true, write_same: true });
+        assert_eq!(thin(&page[..5]), Thin::default());
+        let mut capacity = [0; 32];
+        (capacity[13], capacity[14]) = (3, 0xc0);
+        assert!(unmapped_are_zeros(&capacity) && blocks_per_physical(&capacity) == 8);
+        assert!(!unmapped_are_zeros(&[]) && blocks_per_physical(&[]) == 1);
+        let mut limits = [0; 64];
+        (limits[1], limits[23], limits[43]) = (0xb0, 9, 7);
+        assert_eq!(most_unmapped(&limits), (Some(9), Some(7)));
+        assert_eq!(most_unmapped(&limits[..30]), (Some(9), None));
+        assert_eq!(most_unmapped(&[]), (None, None));
+        let modes = [0, 0, 0, 0, 0x01, 2, 0, 0, 0x08, 18, 4, 0];
+        assert_eq!(write_cache(&modes), Some(true));
+        assert_eq!(write_cache(&modes[..8]), None);
+        assert_eq!(write_cache(&[0, 0, 0, 200, 8, 1, 4]), None);
+        assert!(rotates(&[0, 0xb1, 0, 60, 0x1c, 0x20]) && !rotates(&[0, 0xb1, 0, 60, 0, 1]));
     }
 
     #[test]

@@ -34,6 +34,32 @@ pub fn write(lba: u64, blocks: u32, fua: bool) -> [u8; 16] {
     transfer(0x8a, if fua { 8 } else { 0 }, lba, blocks)
 }
 
+/// SYNCHRONIZE CACHE (16) of the whole unit.
+pub const SYNCHRONIZE_CACHE: [u8; 16] = [0x91, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// WRITE SAME (16) of one block, which comes as data, to `blocks` from `lba`; with `unmap` they may be unmapped where that reads the
+/// same.
+#[must_use]
+pub fn write_same(lba: u64, blocks: u32, unmap: bool) -> [u8; 16] {
+    transfer(0x93, if unmap { 8 } else { 0 }, lba, blocks)
+}
+
+/// Bytes of the parameter list of [`UNMAP`].
+pub const UNMAP_BYTES: u32 = 24;
+
+/// UNMAP with one range.
+pub const UNMAP: [u8; 10] = [0x42, 0, 0, 0, 0, 0, 0, 0, UNMAP_BYTES as u8, 0];
+
+/// The parameter list of [`UNMAP`] for `blocks` from `lba`.
+#[must_use]
+pub fn unmap_list(lba: u64, blocks: u32) -> [u8; UNMAP_BYTES as usize] {
+    let mut list = [0; UNMAP_BYTES as usize];
+    (list[1], list[3]) = (22, 16);
+    list[8..16].copy_from_slice(&lba.to_be_bytes());
+    list[16..20].copy_from_slice(&blocks.to_be_bytes());
+    list
+}
+
 fn transfer(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (opcode, flags);
@@ -65,5 +91,10 @@ mod tests {
             (Op::Inquiry, 36)
         );
         assert_eq!(parse(&mode_sense(192)).length(), 192);
+        let cdb = parse(&write_same(5, 6, true));
+        assert_eq!((cdb.op, cdb.lba(), cdb.length(), cdb.bit(1, 3)), (Op::WriteSame16, 5, 6, true));
+        assert_eq!((parse(&UNMAP).op, parse(&UNMAP).length()), (Op::Unmap, 24));
+        assert_eq!(parse(&SYNCHRONIZE_CACHE).op, Op::SyncCache16);
+        assert_eq!(unmap_list(0x0102, 3)[..8], [0, 22, 0, 16, 0, 0, 0, 0]);
     }
 }

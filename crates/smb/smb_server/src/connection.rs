@@ -31,7 +31,7 @@ use smb_protocol::header::Routing;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header};
-use tcp_service::{ALLOWANCE, Account, Admission, LoginSeat};
+use tcp_service::{ALLOWANCE, Account, Admission, Answers, LoginSeat};
 use tokio::net::TcpStream;
 
 use crate::commands;
@@ -127,9 +127,16 @@ pub(crate) struct Connection {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(shared: Arc<Shared>, stream: TcpStream, peer: Arc<Peer>, login: LoginSeat) {
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    peer: Arc<Peer>,
+    login: LoginSeat,
+    answers: Answers,
+) {
     let account = shared.parts.budget.account();
     let conn = Rc::new(Conn::new(shared, peer, login));
+    conn.transmit.borrow_mut().ask(answers);
     let mut connection = Connection {
         conn: Rc::clone(&conn),
         stream,

@@ -214,10 +214,10 @@ impl Drop for Listed<'_> {
 }
 
 async fn serve(shared: Arc<Shared>, arrived: Arrived) {
-    let Arrived { stream, remote, local, shard, login } = arrived;
+    let Arrived { stream, remote, local, shard, login, answers } = arrived;
     let id = shared.next_peer.fetch_add(1, Ordering::Relaxed);
     let peer = Arc::new(Peer::new(id, remote, local, shard));
     shared.peers.lock().insert(id, Arc::clone(&peer));
     let _listed = Listed(&shared, &peer);
-    crate::connection::serve(Arc::clone(&shared), stream, Arc::clone(&peer), login).await;
+    crate::connection::serve(Arc::clone(&shared), stream, Arc::clone(&peer), login, answers).await;
 }

@@ -85,6 +85,9 @@ pub enum UsersError {
         /// The error.
         source: io::Error,
     },
+    /// What several nodes have in common cannot be read or changed; why.
+    #[error("the users of the cluster: {0}")]
+    Shared(String),
     /// An earlier change may or may not be durable; only reading is safe.
     #[error(
         "an earlier change could not be made durable: users cannot be changed until the node starts again"

@@ -14,6 +14,7 @@ use crate::files::Files;
 use crate::format::{self, SealingKey};
 use crate::lockout::{Lockout, Tallies};
 use crate::names::PASSWORD_MAX;
+use crate::shared::{Common, SharedUsers};
 use crate::token::Token;
 
 /// What is asked of passwords and of those who guess them.
@@ -86,6 +87,8 @@ pub struct Users {
 struct Writer {
     files: Files,
     key: SealingKey,
+    /// Where other nodes have the same users.
+    common: Option<Common>,
     /// A change may be durable or not: what is in memory and what a restart would find can differ.
     unsure: bool,
 }
@@ -109,13 +112,13 @@ impl Users {
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, UsersError> {
         let (directory, writer) = match files.load()? {
-            Some((directory, key)) => (directory, Writer { files, key, unsure: false }),
+            Some((directory, key)) => (directory, Writer { files, key, common: None, unsure: false }),
             None => {
                 // The key first: a crash between the two leaves a key without a database, which is used.
                 let key = files.key(&*entropy)?;
                 let [low, high] = [entropy.next_u64(), entropy.next_u64()];
                 let directory = Directory::new([low as u32, (low >> 32) as u32, high as u32]);
-                let mut writer = Writer { files, key, unsure: false };
+                let mut writer = Writer { files, key, common: None, unsure: false };
                 writer.store(&directory, &*entropy)?;
                 (directory, writer)
             }
@@ -171,11 +174,81 @@ impl Users {
         &self,
         change: impl FnOnce(&mut Directory) -> Result<T, UsersError>,
     ) -> Result<T, UsersError> {
+        let common = self.writer.lock().common.clone();
+        let Some(common) = common else {
+            let mut writer = self.writer.lock();
+            let mut next = Directory::clone(&self.snapshot());
+            let answer = change(&mut next)?;
+            writer.store(&next, &*self.entropy)?;
+            *self.now.write() = Arc::new(next);
+            return Ok(answer);
+        };
+        let mut change = Some(change);
+        let mut answer = Err(UsersError::Stopped);
+        // Also the lock is waited for in there.
+        common.place.blocking(&mut || {
+            if let Some(change) = change.take() {
+                answer = self.change_common(&common, change);
+            }
+        });
+        answer
+    }
+
+    /// From now on other nodes have the same users: a change is one for all of them, or none. `key` is that of all nodes.
+    pub fn share(&self, key: SealingKey, place: Arc<dyn SharedUsers>) {
+        self.writer.lock().common = Some(Common { place, key });
+    }
+
+    /// Takes up what other nodes have changed; says whether that was something. Where there is nothing yet, all nodes get what this one has.
+    ///
+    /// # Errors
+    /// When it cannot be read: what was known stays.
+    pub fn catch_up(&self) -> Result<bool, UsersError> {
+        let Some(common) = self.writer.lock().common.clone() else { return Ok(false) };
+        let mut answer = Ok(false);
+        common.place.blocking(&mut || {
+            let mut writer = self.writer.lock();
+            answer = self.adopt(&common, &mut writer).and_then(|new| {
+                if common.place.is_empty() {
+                    common.replace(&self.snapshot(), self.nonce())?;
+                }
+                Ok(new)
+            });
+        });
+        answer
+    }
+
+    fn nonce(&self) -> [u8; 12] {
+        let mut nonce = [0; 12];
+        self.entropy.fill(&mut nonce);
+        nonce
+    }
+
+    fn adopt(&self, common: &Common, writer: &mut Writer) -> Result<bool, UsersError> {
+        let Some(theirs) = common.news()? else { return Ok(false) };
+        self.keep(writer, theirs);
+        Ok(true)
+    }
+
+    /// What all nodes have takes effect here; the file is only for when it cannot be read.
+    fn keep(&self, writer: &mut Writer, directory: Directory) {
+        if let Err(error) = writer.store(&directory, &*self.entropy) {
+            tracing::error!(%error, "after a restart without the others this node does not know the users that they have");
+        }
+        *self.now.write() = Arc::new(directory);
+    }
+
+    fn change_common<T>(
+        &self,
+        common: &Common,
+        change: impl FnOnce(&mut Directory) -> Result<T, UsersError>,
+    ) -> Result<T, UsersError> {
         let mut writer = self.writer.lock();
+        self.adopt(common, &mut writer)?;
         let mut next = Directory::clone(&self.snapshot());
         let answer = change(&mut next)?;
-        writer.store(&next, &*self.entropy)?;
-        *self.now.write() = Arc::new(next);
+        common.replace(&next, self.nonce())?;
+        self.keep(&mut writer, next);
         Ok(answer)
     }
 

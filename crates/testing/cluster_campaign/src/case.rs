@@ -49,6 +49,10 @@ pub enum Sabotage {
     UnchainedWitness,
     /// Fencing goes on with connections that carry older writes.
     OldConnections,
+    /// Who is too late for a disk lets go of it, also while it holds the reservation.
+    HolderLetsGo,
+    /// A pool that is handed over lets go of its disks.
+    HandOverLetsGo,
     /// A pool goes on serving after it was handed over.
     ServesAfterHandOver,
     /// A node that stood still reads the requests that have waited.

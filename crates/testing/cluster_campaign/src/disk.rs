@@ -49,6 +49,7 @@ pub(crate) enum Command {
     ReadKeys,
     /// REGISTER AND IGNORE EXISTING KEY.
     Register(ReservationKey),
+    /// REGISTER AND IGNORE EXISTING KEY with no key: whoever holds the reservation ends it.
     Unregister,
     /// RESERVE, with the key that is registered.
     Reserve(ReservationKey),
@@ -109,7 +110,11 @@ impl Disk {
                 DiskReply::Keys(self.registered.clone(), self.holder)
             }
             Command::Register(key) => {
-                self.registered.insert(node, key);
+                let before = self.registered.insert(node, key);
+                // A node holds the reservation, not a key.
+                if before.is_some() && self.holder == before {
+                    self.holder = Some(key);
+                }
                 DiskReply::Done
             }
             Command::Unregister => {
@@ -117,6 +122,12 @@ impl Disk {
                     && self.holder == Some(key)
                 {
                     self.holder = None;
+                    if self.fenced > 0 {
+                        return Err(format!(
+                            "{key:?} ends the reservation of a disk that epoch {} has had to itself: all who were fenced may write again",
+                            self.fenced
+                        ));
+                    }
                 }
                 DiskReply::Done
             }

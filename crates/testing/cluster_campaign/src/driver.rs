@@ -34,6 +34,8 @@ impl World {
             paused: false,
             draining: false,
             release: String::new(),
+            name: String::new(),
+            api: String::new(),
         };
         let now = of.clock.read(self.now, sabotage);
         let machine = Node::new(of.id, self.cluster.clone(), record, self.timings, now);
@@ -272,6 +274,11 @@ impl World {
                 }
             }
             Order::Stop => {
+                if sabotage == Sabotage::HandOverLetsGo
+                    && let Some(running) = of.pools.get(&pool)
+                {
+                    running.let_go();
+                }
                 if sabotage != Sabotage::ServesAfterHandOver {
                     of.stop((pool, epoch));
                 }

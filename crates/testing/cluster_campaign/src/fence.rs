@@ -42,7 +42,11 @@ pub(crate) async fn fence(
     for _ in 0..TRIES {
         let (keys, holder) = keys_of(life, disk, session, epoch).await?;
         if keys.iter().chain(&holder).any(|key| key.epoch() > epoch) {
-            ask(life, disk, session, epoch, Command::Unregister).await?;
+            // Who holds the reservation keeps it until the later owner takes it: without it everybody writes, those who were fenced long
+            // ago as well.
+            if holder != Some(mine) || life.sabotage == Sabotage::HolderLetsGo {
+                ask(life, disk, session, epoch, Command::Unregister).await?;
+            }
             return Err(Trouble::Fenced);
         }
         if !keys.contains(&mine) {

@@ -15,7 +15,7 @@
 //!
 //! Promises checked:
 //! * A node answers only while the store says that the pool is its own, in this life and epoch ([`driver`]).
-//! * A disk that an epoch has to itself takes no write of a lower one ([`disk`]).
+//! * A disk that an epoch has to itself takes no write of a lower one, and is never without a reservation again ([`disk`]).
 //! * Each block is linearizable over all epochs; so no acknowledged write is lost ([`clients`]).
 //! * At the end all copies that count as sound have what was acknowledged.
 //! * 40 s after everything has healed every client of every pool is served.

@@ -152,6 +152,16 @@ impl Pool {
         if votes >= self.plan.majority() { Ok(()) } else { Err(Trouble::Away) }
     }
 
+    /// Lets go of all disks and does not wait for it. For a broken build: whoever hands a pool over keeps its registrations.
+    pub(crate) fn let_go(&self) {
+        for disk in self.present() {
+            let (session, epoch, command) =
+                (self.session(disk).unwrap_or_default(), self.epoch, Command::Unregister);
+            // Nobody waits under this number.
+            self.life.send(Out::Disk { wait: 0, disk: self.plan.disks[disk], session, epoch, command });
+        }
+    }
+
     async fn fence_one(&self, disk: DiskIndex) -> Result<(), Trouble> {
         let fenced =
             fence(&self.life, self.node, self.plan.disks[disk], self.epoch, self.life.new_session()).await;

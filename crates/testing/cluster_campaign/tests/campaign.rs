@@ -35,6 +35,7 @@ fn broken_builds_are_noticed() {
         Sabotage::ClaimFromAsking,
         Sabotage::PromiseIgnored,
         Sabotage::StrangerClaims,
+        Sabotage::HandOverLetsGo,
         Sabotage::ServesAfterHandOver,
     ];
     for sabotage in kinds {

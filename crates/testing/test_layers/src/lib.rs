@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockDevice, BlockFuture, Durability, Geometry};
+use block_device::{BlockDevice, BlockFuture, Durability, Geometry, Reservations};
 use file_store::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange, NewFile,
     OpenFile, OpenOptions, Range, SnapshotStore, StateChange, StateRow, StoreFuture, StoreUsage, StreamInfo,
@@ -94,6 +94,7 @@ layer! {
     at once {
         geometry() -> &Geometry;
         size() -> u64;
+        reservations() -> Option<&dyn Reservations>;
     }
     in time as BlockFuture {
         read(offset: u64, buf: IoBuf) -> IoBuf;

@@ -106,11 +106,14 @@ impl Papers {
             cluster: cluster(),
             addresses: vec![format!("{address}:{}", self.port)],
             release: "test".into(),
+            name: self.number.to_string(),
+            api: String::new(),
             paused: false,
             listener: listener.expect("bound"),
             tls: tls.expect("certificates"),
             timings: Timings::new(settings).expect("times"),
             incarnations: incarnations.expect("opened"),
+            permit: cluster_node::NodePermit::default(),
         }
     }
 }

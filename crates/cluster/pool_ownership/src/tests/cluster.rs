@@ -81,6 +81,8 @@ impl Cluster {
             paused: false,
             draining: false,
             release: String::new(),
+            name: String::new(),
+            api: String::new(),
         };
         let timings = Timings::new(Settings::default()).expect("safe");
         let id = NodeId::new(node as u16 + 1).expect("a number");

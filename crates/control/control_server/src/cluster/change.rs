@@ -23,7 +23,8 @@ use managed_etcd::EtcdProcess;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::told;
+use super::config;
+use super::told::told;
 use crate::config_store::ConfigStore;
 use crate::data_dir::replace_file;
 use crate::system;
@@ -41,6 +42,8 @@ pub(crate) enum Place {
     Further(Box<ClusterIdentity>),
     /// One on its own again; the cluster has let it go.
     Alone,
+    /// What it was: it has stopped for a change that could not be made, for this reason.
+    Same(Box<Problem>),
 }
 
 /// A change that is carried out when the node has stopped.
@@ -140,6 +143,7 @@ impl ChangeOver {
                 let created = tokio::task::spawn_blocking(move || identity.create(&folder)).await;
                 written(created).map(|()| Carried::default())
             }
+            Place::Same(problem) => Err(*problem),
             Place::Alone => {
                 let data = self.data.clone();
                 written(tokio::task::spawn_blocking(move || alone(&data)).await).map(|()| Carried::default())
@@ -180,7 +184,12 @@ async fn first(
     let own = system::own_store(data).await?;
     let alone = ClusterName::new(system::ALONE).ok_or_else(|| Problem::new(Code::Internal, "no name"))?;
     let release = env!("CARGO_PKG_VERSION");
+    let cluster = &identity.record.cluster;
     found(store, &identity.record, release, &own, &alone, now).await.map_err(told)?;
+    // The name is this node's now. Whoever joins finds a configuration, and never gives its own empty one.
+    let (shared, _) = ConfigStore::open(data.join("config.toml"))?.get().split();
+    let seen = config::read(store, cluster, None).await?.and_then(|stored| stored.head);
+    config::write(store, cluster, seen.as_ref(), &shared).await?;
     let folder = data.join(CLUSTER_DIR);
     written(tokio::task::spawn_blocking(move || identity.create(&folder)).await)?;
     Ok(Carried(process))
@@ -200,7 +209,10 @@ fn alone(data: &Path) -> Result<(), Problem> {
         *config = Config::join(shared, config.clone().split().1);
         Ok(())
     })?;
-    // Epochs and votes of before the cluster are older than what the cluster's disks have.
+    // Users are the cluster's; epochs and votes of before the cluster are older than what its disks have.
+    for file in ["users.db", "users.key"] {
+        gone(fs::remove_file(data.join(file)))?;
+    }
     gone(fs::remove_dir_all(data.join(system::STORE)))?;
     let folder = data.join(CLUSTER_DIR);
     ClusterIdentity::remove(&folder).map_err(|error| Problem::new(Code::Io, error.to_string()))?;

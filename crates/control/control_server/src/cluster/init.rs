@@ -13,8 +13,10 @@ use cluster_store_etcd::EtcdStore;
 use control_api::{ClusterInit, ClusterPlace, Code, GivenEtcd, Problem};
 use managed_etcd::{EtcdProcess, First, is_installed};
 
+use super::address;
 use super::change::Place;
-use super::{address, etcd_store, told};
+use super::membership::store_here as etcd_store;
+use super::told::told;
 use crate::node::Node;
 
 /// A new etcd elects its leader and makes its first files; on a busy machine with a slow disk.

@@ -11,7 +11,8 @@ use zeroize::Zeroizing;
 use super::address::{self, Addresses};
 use super::change::Place;
 use super::init::{place_of, refuse_member};
-use super::{etcd_store, told};
+use super::membership::store_here as etcd_store;
+use super::told::told;
 use crate::node::Node;
 
 /// The cluster's etcd answers at once, or this node does not reach it.

@@ -1,15 +1,16 @@
 //! Tokens for others, and leaving: what a member of a cluster is told about who belongs to it.
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
-use cluster_join::{depart, make_token, nodes};
+use cluster_join::{check_leave, depart, make_token, nodes};
 use cluster_store::keys::{Key, NodeId};
-use cluster_store::{ClusterStore, Range};
+use cluster_store::{ClusterStore, Range, StoreError};
 use cluster_store_etcd::EtcdStore;
 use control_api::{ClusterPlace, ClusterToken, Code, Done, Problem};
 
 use super::change::{self, Place};
 use super::init::place_of;
-use super::{etcd_store, told};
+use super::membership::store_here as etcd_store;
+use super::told::told;
 use crate::node::Node;
 
 /// A node whose beats are not seen for so long is not there: members take its pools after 3.3 s.
@@ -55,18 +56,35 @@ impl Node {
     /// Makes a token with which one node can join.
     pub(crate) async fn cluster_token(&self) -> Result<ClusterToken, Problem> {
         let (identity, store) = self.as_member().await?;
+        // Whoever joins takes over the users that are there, and must not be the first to have some.
+        let users = store.get(Range::Key(super::users::key(&identity.record.cluster))).await;
+        if users.map_err(|error| away(&error))?.found.is_empty() {
+            return Err(Problem::new(Code::Unavailable, "This node has not shared its users yet.")
+                .todo("Try again in a moment."));
+        }
         let (token, expires) = make_token(&store, &identity, self.clocks().1).await.map_err(told)?;
         Ok(ClusterToken { token: token.to_text().to_string(), expires, address: token.address().to_string() })
     }
 
     /// Takes this node out of its cluster, and orders the change.
+    ///
+    /// # Errors
+    /// When it owns pools, is the last one, or etcd does not answer. The node takes part as before, after a restart where it had stopped.
     pub(crate) async fn cluster_leave(&self) -> Result<ClusterPlace, Problem> {
         let preparing = self.changing().begin()?;
         let (identity, store) = self.as_member().await?;
         let record = &identity.record;
-        depart(&store, &record.cluster, record.node).await.map_err(told)?;
+        check_leave(&store, &record.cluster, record.node).await.map_err(told)?;
         tracing::info!(cluster = %record.cluster, "this node leaves its cluster");
-        preparing.order(self.data_dir(), Place::Alone, self.clocks().1);
+        // One that takes part still would come back by itself when it misses its entry among the members.
+        self.leave_service().await;
+        let left = depart(&store, &record.cluster, record.node).await.map_err(told);
+        let now = self.clocks().1;
+        if let Err(problem) = left {
+            preparing.order(self.data_dir(), Place::Same(Box::new(problem.clone())), now);
+            return Err(problem);
+        }
+        preparing.order(self.data_dir(), Place::Alone, now);
         Ok(ClusterPlace { changing: true, ..ClusterPlace::default() })
     }
 
@@ -107,7 +125,7 @@ async fn beats(store: &EtcdStore, identity: &ClusterIdentity, node: NodeId) -> R
     let key = Key::Beat(node).path(&identity.record.cluster);
     let look = async || {
         let found = store.get(Range::Key(key.clone())).await;
-        let found = found.map_err(|error| Problem::new(Code::Unavailable, format!("etcd: {error}")))?;
+        let found = found.map_err(|error| away(&error))?;
         Ok::<_, Problem>(found.found.first().map(|found| found.modified))
     };
     let before = look().await?;
@@ -116,4 +134,8 @@ async fn beats(store: &EtcdStore, identity: &ClusterIdentity, node: NodeId) -> R
     }
     tokio::time::sleep(SILENT).await;
     Ok(look().await? != before)
+}
+
+fn away(error: &StoreError) -> Problem {
+    Problem::new(Code::Unavailable, format!("etcd: {error}.")).todo("Try again when it answers.")
 }

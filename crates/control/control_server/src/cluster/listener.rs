@@ -13,7 +13,7 @@ use cluster_store_etcd::EtcdStore;
 use control_api::{Code, Problem};
 use shard_runtime::Clock;
 
-use super::told;
+use super::told::told;
 use crate::http::{Failure, Json};
 use crate::network::{Limits, Members};
 

@@ -1,59 +1,300 @@
-//! How a node becomes one of a cluster, and one on its own again.
+//! What a node does as one of a cluster.
 //!
 //! ```text
-//!   init, join, leave   prepared while the node serves ──► change: carried out while it is stopped
-//!   part                what a node of a cluster runs beside its pools: a member of etcd, and listener, where others join
+//!   DATA/cluster/identity.toml ──► Membership ──► Cluster ─┬─ ClusterNode (cluster_node)   beats, permit, claims; orders ──► NodeDriver
+//!   (none: a node on its own)                              ├─ store                         owners, votes, configuration
+//!                                                          └─ Life                          who this node is when it writes itself as an owner
+//!   part: its member of etcd, and listener, which answers nodes that join
+//!   init, join, leave: prepared while the node serves ──► change: carried out while it is stopped
 //! ```
-//! A node on its own has none of this.
+//! Invariants:
+//! * A node of a cluster opens no pool by itself: orders say which are its own, and in which epoch.
+//! * A pool that is made or imported is written down with this node's present life as its holder, and comes up by orders as any other.
+//! * A node on its own has none of this: no task, no store but its own, and a permit that looks at no clock.
 
 mod address;
 pub(crate) mod change;
+pub(crate) mod config;
+mod follow;
 mod init;
 mod join;
 mod leave;
 mod listener;
+mod membership;
 pub(crate) mod part;
+mod show;
+mod told;
+mod users;
+mod verbs;
 
-use cluster_identity::ClusterIdentity;
-use cluster_join::{JoinError, Kind};
-use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use cluster_join::{Standing, standing};
+use cluster_node::{ClusterNode, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
+use cluster_store::values::{Owner, Served, Value as _};
+use cluster_store::{ClusterStore, Condition, Range, Step, Transaction};
 use control_api::{Code, Problem};
+use parking_lot::Mutex;
+use smb_users::{SealingKey, Users};
+use tcp_service::{AnswerPermit, Answers};
 use tokio::runtime::Handle;
+use tokio::sync::{RwLock, watch};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
 
 pub use change::{Carried, ChangeOver, START_AGAIN};
+pub use membership::{Membership, OwnRuntime};
+pub(crate) use membership::{load, refuse_offline};
 
-/// An error of coming and going, for who has asked.
-pub(crate) fn told(error: JoinError) -> Problem {
-    let code = match error.kind {
-        Kind::Invalid => Code::InvalidRequest,
-        Kind::Token => Code::Forbidden,
-        Kind::Taken => Code::AlreadyExists,
-        Kind::Release => Code::Unsupported,
-        Kind::State => Code::WrongState,
-        Kind::NotFound => Code::NotFound,
-        Kind::Away => Code::Unavailable,
-        Kind::Damaged => Code::Damaged,
-    };
-    Problem::new(code, error.what).todo(error.todo)
+use users::UsersInStore;
+
+use crate::node::Node;
+use crate::system::Life;
+
+/// Tags of target portal groups that each node has.
+const PORTALS: u16 = 16;
+/// That a pool is served is said again after this, when it could not be said.
+const SAY_AGAIN: Duration = Duration::from_millis(500);
+
+/// The store is asked for so long whether this node belongs to the cluster still, before it takes part.
+const STANDING: Duration = Duration::from_secs(5);
+
+/// Why a node that was removed takes no part.
+fn removed() -> Problem {
+    Problem::new(Code::WrongState, "The cluster has removed this node.")
+        .todo("`holdfast cluster leave` makes it one on its own, which may join again.")
 }
 
-/// The store of a node's cluster. On a runtime, where its connections live.
-///
-/// # Errors
-/// What is wrong with its addresses or certificates.
-pub(crate) fn etcd_store(identity: &ClusterIdentity) -> Result<EtcdStore, Problem> {
-    let tls = identity.etcd_pem().map(|pem| Tls {
-        ca: pem.ca.into_bytes(),
-        certificate: pem.certificate.into_bytes(),
-        key: pem.key.as_bytes().to_vec(),
-    });
-    let etcd = &identity.record.etcd;
-    let options = Options {
-        endpoints: etcd.endpoints.clone(),
-        tls,
-        patience: Patience::default(),
-        cluster_id: etcd.id.map(|id| id.0),
-    };
-    EtcdStore::new(options, Handle::current())
-        .map_err(|error| Problem::new(Code::InvalidRequest, format!("{error}.")))
+/// Asks the node's permit.
+struct May(NodePermit);
+
+impl AnswerPermit for May {
+    fn life(&self) -> Option<u64> {
+        self.0.life()
+    }
+}
+
+/// A node's place in its cluster, while it runs.
+pub(crate) struct Cluster {
+    name: ClusterName,
+    me: NodeId,
+    called: String,
+    store: Arc<dyn ClusterStore>,
+    life: Life,
+    permit: NodePermit,
+    users_key: SealingKey,
+    control: Handle,
+    running: RwLock<Option<ClusterNode>>,
+    /// Held for as long as the node takes part, and until its last connection to the store is not needed any more.
+    runtime: Mutex<Option<OwnRuntime>>,
+    status: OnceLock<watch::Receiver<Status>>,
+    /// What nodes are called, also those that are away by now.
+    names: Mutex<BTreeMap<NodeId, String>>,
+    following: OnceLock<[JoinHandle<()>; 3]>,
+}
+
+impl Cluster {
+    /// The place that a membership gives. Nothing runs yet.
+    pub(crate) fn new(of: &Membership) -> Arc<Self> {
+        Arc::new(Self {
+            name: of.cluster.clone(),
+            me: of.node,
+            called: of.name.clone(),
+            store: of.store.clone(),
+            life: Life { node: of.node, incarnation: Arc::new(AtomicU64::new(0)) },
+            permit: NodePermit::default(),
+            control: Handle::current(),
+            users_key: users::sealing_key(&of.secret),
+            running: RwLock::new(None),
+            runtime: Mutex::new(None),
+            status: OnceLock::new(),
+            names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
+            following: OnceLock::new(),
+        })
+    }
+
+    /// Who this node is when it writes itself as an owner.
+    pub(crate) fn life(&self) -> Life {
+        self.life.clone()
+    }
+
+    /// What connections with clients ask before anything leaves.
+    pub(crate) fn answers(&self) -> Answers {
+        Answers::while_permitted(Arc::new(May(self.permit.clone())))
+    }
+
+    /// What this node is called.
+    pub(crate) fn called(&self) -> &str {
+        &self.called
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &ClusterName {
+        &self.name
+    }
+
+    /// Has these users in common with the other nodes from now on.
+    pub(crate) fn share_users(&self, users: &Users) {
+        let place = UsersInStore::new(self.store.clone(), &self.name, Handle::current());
+        users.share(self.users_key.clone(), Arc::new(place));
+    }
+
+    /// What is shared.
+    pub(crate) fn store(&self) -> &Arc<dyn ClusterStore> {
+        &self.store
+    }
+
+    /// Takes part from now on: pools come and go by orders to `driver`.
+    ///
+    /// # Errors
+    /// When other nodes cannot reach this one.
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        of: Membership,
+        driver: Arc<dyn PoolDriver>,
+        node: Arc<Node>,
+    ) -> Result<(), Problem> {
+        if self.was_removed().await {
+            return Err(removed());
+        }
+        let place = of.runtime.as_ref().map_or_else(Handle::current, OwnRuntime::handle);
+        let options = NodeOptions {
+            node: of.node,
+            cluster: of.cluster,
+            addresses: of.addresses,
+            release: env!("CARGO_PKG_VERSION").into(),
+            name: of.name,
+            api: of.api,
+            paused: false,
+            listener: of.listener,
+            tls: of.tls,
+            timings: of.timings,
+            incarnations: of.incarnations,
+            permit: self.permit.clone(),
+        };
+        let running = ClusterNode::start(options, of.store, driver, &place)
+            .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+        let status = running.status();
+        *self.running.write().await = Some(running);
+        *self.runtime.lock() = of.runtime;
+        let _ = self.status.set(status.clone());
+        let _ = self.following.set([
+            tokio::spawn(follow::life(self.life.incarnation.clone(), status)),
+            tokio::spawn(follow::config(self.clone(), node.clone())),
+            tokio::spawn(follow::users(self.clone(), node)),
+        ]);
+        Ok(())
+    }
+
+    /// Whether the cluster has removed this node. Without the store nobody knows, and the node can do nothing either: it is looked at again
+    /// while the node runs.
+    async fn was_removed(&self) -> bool {
+        let looking = async {
+            loop {
+                match standing(&*self.store, &self.name, self.me).await {
+                    Ok(standing) => return standing == Standing::Removed,
+                    Err(_) => tokio::time::sleep(SAY_AGAIN).await,
+                }
+            }
+        };
+        tokio::time::timeout(STANDING, looking).await.unwrap_or(false)
+    }
+
+    /// Stops all pools and takes part no more.
+    pub(crate) async fn stop(&self) {
+        let running = self.running.write().await.take();
+        if let Some(running) = running {
+            running.stop().await;
+        }
+        self.life.incarnation.store(0, Ordering::Release);
+        if let Some(following) = self.following.get() {
+            following.iter().for_each(JoinHandle::abort);
+        }
+    }
+
+    /// What is known of the cluster now; nothing before it has begun.
+    pub(crate) fn now(&self) -> Status {
+        self.status.get().map(|status| status.borrow().clone()).unwrap_or_default()
+    }
+
+    /// The target portal group tag of a portal with this group in the configuration: of all nodes no two have the same. There are 15
+    /// groups on each node; those beyond share their tags.
+    pub(crate) fn portal_tag(&self, group: u16) -> u16 {
+        self.me.number().wrapping_mul(PORTALS).wrapping_add((group.max(1) - 1) % (PORTALS - 1) + 1)
+    }
+
+    /// What a node is called.
+    pub(crate) fn name_of(&self, node: NodeId) -> String {
+        let known = self.names.lock().get(&node).cloned();
+        known.filter(|name| !name.is_empty()).unwrap_or_else(|| format!("node-{node}"))
+    }
+
+    fn learn_names(&self, status: &Status) {
+        let mut names = self.names.lock();
+        for seen in &status.members {
+            let said = seen.member.as_ref().map(|member| &member.name);
+            if let Some(name) = said.filter(|name| !name.is_empty() && seen.node != self.me) {
+                names.insert(seen.node, name.clone());
+            }
+        }
+    }
+
+    /// The node that owns a pool, as far as is known; none when nobody does.
+    fn owner_in(status: &Status, pool: Uuid) -> Option<NodeId> {
+        let (_, owner) = status.owners.iter().find(|(id, _)| id.0 == pool)?;
+        Some(owner.as_ref()?.holder?.node)
+    }
+
+    /// Why a pool cannot be used at this node: another one has it, or none does yet. None when it is this node's.
+    pub(crate) fn not_here(&self, pool: Uuid) -> Option<Problem> {
+        let status = self.now();
+        self.learn_names(&status);
+        let owner = Self::owner_in(&status, pool);
+        let owner = owner.filter(|owner| *owner != self.me)?;
+        let member =
+            status.members.iter().find(|seen| seen.node == owner).and_then(|seen| seen.member.as_ref());
+        let place = member.map(|member| {
+            let links = || member.addresses.first().cloned().unwrap_or_default();
+            if member.api.is_empty() { links() } else { member.api.clone() }
+        });
+        let name = self.name_of(owner);
+        let place = place.filter(|place| !place.is_empty()).map(|place| format!(" ({place})"));
+        let detail = format!("node {name}{} has it", place.unwrap_or_default());
+        Some(Problem::new(Code::OtherNode, detail).todo(format!(
+            "Ask node {name}; or move the pool here with `holdfast pool move` on node {name}. `holdfast cluster status` says which node has which pool."
+        )))
+    }
+
+    /// Says in the shared state that a pool is served in this epoch, for those who ask other nodes. Until it is said, or the epoch is over.
+    pub(crate) fn say_served(self: &Arc<Self>, pool: PoolId, epoch: u64, permit: Permit) {
+        let cluster = self.clone();
+        self.control.spawn(async move {
+            while !permit.is_revoked() {
+                if cluster.write_served(pool, epoch).await {
+                    return;
+                }
+                tokio::time::sleep(SAY_AGAIN).await;
+            }
+        });
+    }
+
+    async fn write_served(&self, pool: PoolId, epoch: u64) -> bool {
+        let owner = Key::Owner(pool).path(&self.name);
+        let Ok(found) = self.store.get(Range::Key(owner.clone())).await else { return false };
+        let Some(found) = found.found.first() else { return true };
+        if !Owner::decode(&found.value).is_ok_and(|owner| owner.epoch == epoch) {
+            return true;
+        }
+        let Ok(value) = (Served { epoch }).encode() else { return true };
+        let transaction = Transaction {
+            conditions: vec![Condition::Modified(owner, found.modified)],
+            steps: vec![Step::Put(Key::Served(pool).path(&self.name), value)],
+            reads: Vec::new(),
+        };
+        self.store.transact(transaction).await.is_ok()
+    }
 }

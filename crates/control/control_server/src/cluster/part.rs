@@ -11,20 +11,17 @@ use shard_runtime::Clock;
 use tokio::task::JoinHandle;
 
 use super::change::Carried;
-use super::{etcd_store, listener, told};
+use super::listener;
+use super::membership::store_here as etcd_store;
+use super::told::told;
 use crate::network::Members;
+use crate::node::Node;
 
 /// A node's part in its cluster, while it runs.
 pub(crate) struct Part {
     steward: Arc<Steward>,
     working: JoinHandle<()>,
     members: Option<Members>,
-}
-
-/// An identity with the store that it gives.
-pub(crate) struct Known {
-    pub(crate) identity: ClusterIdentity,
-    pub(crate) store: EtcdStore,
 }
 
 impl Part {
@@ -37,7 +34,7 @@ impl Part {
         data: &Path,
         clock: Arc<dyn Clock>,
         carried: Carried,
-    ) -> Result<Option<(Self, Known)>, Problem> {
+    ) -> Result<Option<Self>, Problem> {
         let folder = data.join(CLUSTER_DIR);
         let damaged = |error: &dyn std::fmt::Display| Problem::new(Code::Damaged, format!("{error}."));
         let Some(identity) = ClusterIdentity::load(&folder).map_err(|error| damaged(&error))? else {
@@ -53,7 +50,25 @@ impl Part {
                 None
             }
         };
-        Ok(Some((Self { steward, working, members }, Known { identity, store })))
+        Ok(Some(Self { steward, working, members }))
+    }
+
+    /// This store, too, is told where etcd is.
+    pub(crate) fn keep(&self, store: EtcdStore) {
+        self.steward.keep(store);
+    }
+
+    /// Looks whether the cluster has removed this node, and lets it take part no more then.
+    pub(crate) fn watch_removal(&self, node: Arc<Node>) -> JoinHandle<()> {
+        let steward = self.steward.clone();
+        tokio::spawn(async move {
+            steward.removed().await;
+            tracing::error!(problem = %super::removed(), "this node takes part in its cluster no more");
+            node.leave_service().await;
+            if let Err(error) = steward.withdraw().await {
+                tracing::warn!(%error, "this node is in the list of members still");
+            }
+        })
     }
 
     /// Ends; the last thing that stops, as everything else may need the store.

@@ -6,6 +6,7 @@ mod event_stream;
 mod gate;
 mod handlers;
 mod headers;
+mod node_handlers;
 mod pages;
 mod parts;
 mod qos_handlers;

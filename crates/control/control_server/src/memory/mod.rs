@@ -86,6 +86,13 @@ impl Machine {
         self.hangs.send_replace(ids.iter().map(|id| (*id).to_owned()).collect());
     }
 
+    /// The next so many openings of a volume fail, though its pool is open.
+    pub fn refuse_openings(&self, volume: &str, times: u32) {
+        for pool in self.pools.lock().values() {
+            pool.lock().refusals.insert(volume.to_owned(), times);
+        }
+    }
+
     /// These disks do not say what is on them for now.
     pub fn mute(&self, ids: &[&str]) {
         self.mute.send_replace(ids.iter().map(|id| (*id).to_owned()).collect());

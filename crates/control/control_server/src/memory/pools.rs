@@ -1,5 +1,7 @@
 //! Pools as lists of members.
 
+mod state;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -11,60 +13,14 @@ use file_store::FileStore;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+pub(super) use state::PoolState;
+
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
     BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, Opened, PoolBackend, PoolDisk, PoolHandle,
     PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
 };
-
-pub(crate) struct PoolState {
-    name: String,
-    guid: Uuid,
-    members: Vec<PoolMember>,
-    spaces: BTreeMap<String, (NewSpace, Arc<MemoryStore>)>,
-    /// The identities of spaces, by their names.
-    identities: BTreeMap<String, Uuid>,
-    /// Volumes with something to repair: those whose name began with "damaged" when they were made.
-    damaged: BTreeSet<String>,
-    epoch: u64,
-    /// Its metadata has not reached a majority.
-    stopped: bool,
-    /// Names of volumes that have stopped.
-    stopped_volumes: BTreeSet<String>,
-}
-
-impl PoolState {
-    /// The files of a volume.
-    pub(super) fn store(&self, volume: &str) -> Option<Arc<MemoryStore>> {
-        self.spaces.get(volume).map(|(_, store)| store.clone())
-    }
-
-    /// The identity of a new space: another one in each pool, and each time another one.
-    fn new_identity(&self, name: &str) -> Uuid {
-        let name = name.bytes().fold(0, |sum: u128, byte| sum.rotate_left(9) ^ u128::from(byte));
-        let mut guid = self.guid.as_u128() ^ name.rotate_left(64);
-        while self.identities.values().any(|there| there.as_u128() == guid) {
-            guid = guid.wrapping_add(1);
-        }
-        Uuid::from_u128(guid)
-    }
-
-    /// The name of the volume with these files now.
-    fn name_of(&self, store: &Arc<MemoryStore>) -> Option<&String> {
-        self.spaces.iter().find(|(_, (_, there))| Arc::ptr_eq(there, store)).map(|(name, _)| name)
-    }
-
-    /// What a loss of disks under load does: nothing that was open goes on.
-    fn stop(&mut self) {
-        let missing = self.members.iter().filter(|member| member.state == DiskState::Missing).count();
-        self.stopped |= (self.members.len() - missing) * 2 < self.members.len();
-        let lost =
-            |space: &NewSpace| missing >= usize::from(space.resiliency.copies() + space.resiliency.parity());
-        let stopped = self.spaces.iter().filter(|(_, (space, _))| self.stopped || lost(space));
-        self.stopped_volumes.extend(stopped.map(|(name, _)| name.clone()).collect::<Vec<_>>());
-    }
-}
 
 pub(crate) struct Pools(pub(crate) Arc<Machine>);
 
@@ -113,13 +69,14 @@ impl PoolBackend for Pools {
             epoch: 1,
             stopped: false,
             stopped_volumes: BTreeSet::new(),
+            refusals: BTreeMap::new(),
         };
         for disk in &disks {
             self.claim(&mut state, disk);
         }
         let state = Arc::new(Mutex::new(state));
         self.0.pools.lock().insert(guid, state.clone());
-        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()) });
+        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()), epoch: 1 });
         now(Ok(handle))
     }
 
@@ -160,7 +117,7 @@ impl PoolBackend for Pools {
                     }
                 }
             }
-            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(machine) });
+            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(machine), epoch });
             Ok(Opened::Open(handle))
         })
     }
@@ -169,6 +126,8 @@ impl PoolBackend for Pools {
 struct Pool {
     state: Arc<Mutex<PoolState>>,
     pools: Pools,
+    /// That of its owner.
+    epoch: u64,
 }
 
 impl Pool {
@@ -233,7 +192,11 @@ impl PoolHandle for Pool {
     }
 
     fn has_stopped(&self) -> bool {
-        self.state.lock().stopped
+        self.state.lock().stopped || self.is_superseded()
+    }
+
+    fn is_superseded(&self) -> bool {
+        self.state.lock().epoch > self.epoch
     }
 
     fn returned(&self, guid: Uuid, _disk: PoolDisk) -> Work<'_, ()> {
@@ -328,7 +291,14 @@ impl PoolHandle for Pool {
     }
 
     fn open_volume<'a>(&'a self, name: &'a str) -> Work<'a, Arc<dyn VolumeHandle>> {
-        self.state.lock().stopped_volumes.remove(name);
+        {
+            let mut state = self.state.lock();
+            if let Some(left) = state.refusals.get_mut(name).filter(|left| **left > 0) {
+                *left -= 1;
+                return now(Err(Problem::new(Code::Io, "a disk went away while it was being opened")));
+            }
+            state.stopped_volumes.remove(name);
+        }
         match self.state.lock().spaces.get(name) {
             Some((_, store)) => {
                 let (store, state) = (store.clone(), self.state.clone());

@@ -26,7 +26,7 @@ fn problem(error: &UsersError) -> Problem {
         UsersError::Full(_) => Code::NoSpace,
         UsersError::Key { .. } | UsersError::Damaged { .. } => Code::Damaged,
         UsersError::Io { .. } => Code::Io,
-        UsersError::Stopped => Code::Unavailable,
+        UsersError::Stopped | UsersError::Shared(_) => Code::Unavailable,
     };
     let text = error.to_string();
     let mut letters = text.chars();

@@ -168,7 +168,7 @@ impl Node {
     }
 
     /// Closes pools that the configuration no longer names. Their data stays on their disks.
-    async fn close_dropped_pools(&self) {
+    pub(super) async fn close_dropped_pools(&self) {
         let wanted: Vec<uuid::Uuid> =
             self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
         let dropped: Vec<uuid::Uuid> =

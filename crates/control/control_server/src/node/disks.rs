@@ -19,8 +19,8 @@ use crate::backend::{DiskContent, FoundDisk, PoolDisk, PoolHandle};
 
 /// How often, and after which time, disks that somebody has open are looked at again when the node starts: five
 /// seconds in all. Later the rescans do it.
-const BUSY_LOOKS: u32 = 100;
-const BUSY_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const BUSY_LOOKS: u32 = 100;
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// How long is waited for a disk to say what is on it: about as long as one takes that spins up. One that takes longer joins its pool later.
 const ANSWERS_WITHIN: Duration = PATIENCE;
@@ -49,7 +49,10 @@ impl Node {
             // The handle leads to a device that is no more; what comes back gets a new one.
             self.disks.change(id, |known| known.open = None);
         }
-        self.look_at_busy().await;
+        // Disks of pools that other nodes own are busy for as long as these do.
+        if !self.is_driven() {
+            self.look_at_busy().await;
+        }
         // A disk that does not answer is waited for once, whatever number of them there is.
         join_all(new.iter().map(|id| self.probe(id)).collect()).await;
         (new, gone)
@@ -58,7 +61,7 @@ impl Node {
     /// Opens what belongs to pools of the configuration.
     pub(super) async fn open_disks(&self) {
         self.look().await;
-        if self.config.with(|config| config.pools.is_empty()) {
+        if self.is_driven() || self.config.with(|config| config.pools.is_empty()) {
             return;
         }
         // A node that was killed has its disks until the kernel has ended its last requests, which is not
@@ -140,7 +143,7 @@ impl Node {
     }
 
     /// What is known of the disks of a pool, as far as they have been looked at.
-    fn disks_of(&self, pool: Uuid) -> Vec<Known> {
+    pub(super) fn disks_of(&self, pool: Uuid) -> Vec<Known> {
         let of = |known: &Known| matches!(&known.content, Some(DiskContent::Member { pool: of, .. }) if *of == pool);
         self.disks.all().into_iter().filter(of).collect()
     }
@@ -168,7 +171,8 @@ impl Node {
     }
 
     fn owns_pool(&self, guid: Uuid) -> bool {
-        self.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid))
+        let here = !self.is_driven() || self.is_open(guid) || self.path(guid).is_under_way();
+        here && self.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid))
     }
 
     /// The members of a pool that are there.

@@ -80,7 +80,9 @@ pub(super) fn of_pools(
                 "it takes no writes",
                 "Bring its missing disks back; the node opens it again by itself.".to_owned(),
             ),
-            PoolState::Opening | PoolState::Degraded | PoolState::Online => return None,
+            PoolState::Opening | PoolState::Degraded | PoolState::Online | PoolState::Elsewhere => {
+                return None;
+            }
         };
         let mut detail = format!("{what}: {why}");
         let severity = if done_without(pool) {

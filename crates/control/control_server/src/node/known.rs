@@ -29,7 +29,12 @@ fn all_lost(info: &PoolInfo) -> Option<String> {
 impl Node {
     /// The spaces of each pool, open or not, as far as they are known, with the pool's name and why none of their data can be had.
     pub(super) fn known_spaces(&self) -> Vec<(String, Vec<SpaceInfo>, Option<String>)> {
-        let slots: Vec<PoolSlot> = self.pools.lock().values().cloned().collect();
+        let slots: Vec<(Uuid, PoolSlot)> =
+            self.pools.lock().iter().map(|(guid, slot)| (*guid, slot.clone())).collect();
+        // What another node has, that one tells.
+        let here = |(guid, slot): (Uuid, PoolSlot)| {
+            (slot.handle.is_some() || self.not_here(guid).is_none()).then_some(slot)
+        };
         let of = |slot: PoolSlot| match slot.handle {
             Some(handle) => {
                 let info = handle.info();
@@ -44,7 +49,7 @@ impl Node {
                 Some((slot.name, held, Some(lost)))
             }
         };
-        slots.into_iter().filter_map(of).collect()
+        slots.into_iter().filter_map(here).filter_map(of).collect()
     }
 
     /// Volumes that are kept from their data, or a part of it, by their identities.
@@ -72,7 +77,9 @@ impl Node {
     /// Pools that are not open, with why.
     pub(super) fn closed_pools(&self) -> Vec<(String, String)> {
         let slots = self.pools.lock();
-        let closed = slots.values().filter(|slot| slot.handle.is_none());
+        let closed =
+            slots.iter().filter(|(guid, slot)| slot.handle.is_none() && self.not_here(**guid).is_none());
+        let closed = closed.map(|(_, slot)| slot);
         let why = |slot: &PoolSlot| slot.reason.clone().unwrap_or_else(|| "it is being opened".into());
         closed.map(|slot| (slot.name.clone(), why(slot))).collect()
     }

@@ -5,6 +5,7 @@ mod accounts;
 mod apply;
 mod cache;
 mod chap;
+mod clustered;
 mod counters;
 mod disk_table;
 mod disks;
@@ -49,7 +50,7 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use control_api::{Code, Config, Job, Problem};
@@ -60,7 +61,8 @@ use uuid::Uuid;
 
 use crate::access::Access;
 use crate::audit::Audit;
-use crate::backend::{Backends, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
+use crate::backend::{Backends, OpenTold, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
+use crate::cluster::Cluster;
 use crate::cluster::change::Changing;
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
@@ -70,7 +72,7 @@ use crate::network::{Limits, Network};
 pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
 use disk_table::DiskTable;
-pub use path::driver::{NodeDriver, Ordered, PoolDriver};
+pub(crate) use path::driver::NodeDriver;
 
 pub(crate) use crate::files::PutMode;
 
@@ -175,6 +177,12 @@ pub struct Node {
     nowhere_but_node: tokio::sync::Mutex<()>,
     /// Pools are brought up and stopped by orders.
     driven: AtomicBool,
+    /// What the next opening of a pool by order is told.
+    told: Mutex<BTreeMap<Uuid, OpenTold>>,
+    /// Pools whose disks know a higher epoch than that in which they were to be opened by order.
+    surpassed: Mutex<BTreeMap<Uuid, u64>>,
+    /// What it is in its cluster; nothing on a node of its own.
+    cluster: OnceLock<Arc<Cluster>>,
     /// The process uses volumes itself, and clients do not.
     serves_nothing: AtomicBool,
     /// What iSCSI and SMB could not put into effect.
@@ -240,6 +248,9 @@ impl Node {
             nowhere: Arc::default(),
             nowhere_but_node: tokio::sync::Mutex::new(()),
             driven: AtomicBool::new(false),
+            told: Mutex::default(),
+            surpassed: Mutex::default(),
+            cluster: OnceLock::new(),
             serves_nothing: AtomicBool::new(false),
             unserved: Mutex::default(),
             unusable: Mutex::default(),

@@ -122,6 +122,11 @@ impl Path {
         *self.step.borrow()
     }
 
+    /// Whether somebody is at it, or it serves.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.step() != Step::Idle
+    }
+
     /// Whether it is being opened.
     pub(super) fn comes(&self) -> bool {
         self.step().is_on_its_way()

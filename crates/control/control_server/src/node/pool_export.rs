@@ -96,6 +96,11 @@ impl Node {
         drop(changing);
         drop(handle);
         let unclean = self.give_up(turn, true).await;
+        if self.is_driven()
+            && let Err(problem) = self.backends.owner.forget(guid).await
+        {
+            tracing::warn!(pool = name, %problem, "what the cluster keeps of a pool that was exported stays");
+        }
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);

@@ -38,6 +38,9 @@ impl Node {
                 return Err(Problem::new(Code::InvalidRequest, detail).todo("Name one by its GUID."));
             }
         };
+        if let Some(problem) = self.not_here(pool.guid) {
+            return Err(Problem { detail: format!("pool {}: {}.", pool.name, problem.detail), ..problem });
+        }
         let Some(why) = &pool.closed else {
             return Err(Problem::new(Code::WrongState, format!("pool {} is open.", pool.name)).todo(format!(
                 "`holdfast pool export {0}` lets go of it, also where its disks are lost; `holdfast pool delete {0}` destroys it.",
@@ -84,6 +87,9 @@ impl Node {
             told
         })?;
         let guid = pool.guid;
+        if self.is_driven() {
+            self.backends.owner.forget(guid).await?;
+        }
         self.drop_from_config(guid, &lost)?;
         drop(changing);
         self.pools.lock().remove(&guid);

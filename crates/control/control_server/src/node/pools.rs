@@ -20,6 +20,9 @@ impl Node {
         let (guid, slot) = found.ok_or_else(|| missing("pool", name, "holdfast pool list"))?;
         match &slot.handle {
             Some(handle) => Ok((*guid, handle.clone())),
+            None if let Some(problem) = self.not_here(*guid) => {
+                Err(Problem { detail: format!("pool {}: {}.", slot.name, problem.detail), ..problem })
+            }
             None => Err(Problem::new(
                 Code::WrongState,
                 format!(
@@ -76,7 +79,15 @@ impl Node {
             .into_iter()
             .map(|(guid, slot)| match slot.handle {
                 Some(handle) => summary(&self.pool_info(&handle)),
-                None => closed(guid, &slot),
+                None => match self.not_here(guid) {
+                    Some(why) => Pool {
+                        state: PoolState::Elsewhere,
+                        reason: Some(why.detail),
+                        redundancy: RedundancyState::Full,
+                        ..closed(guid, &slot)
+                    },
+                    None => closed(guid, &slot),
+                },
             })
             .collect();
         pools.sort_by(|a, b| (a.redundancy, a.state, &a.name).cmp(&(b.redundancy, b.state, &b.name)));
@@ -170,20 +181,28 @@ impl Node {
         let guid = info.guid;
         // Before anybody can know of it: who finds it in the configuration and not open would open it.
         let turn = self.turn(guid).await;
+        if self.is_driven() {
+            return self.hand_in(request, disks, handle, turn).await;
+        }
         self.backends.owner.made(guid, info.epoch).await?;
-        self.config.change(|config| {
-            if config.pools.iter().any(|pool| pool.name == request.name) {
-                return Err(taken("pool", &request.name));
-            }
-            config.pools.push(PoolConfig { name: request.name.clone(), guid });
-            Ok(())
-        })?;
+        self.name_pool(&request.name, guid)?;
         for disk in disks {
             self.probe(&disk.id).await;
         }
         self.took_over(guid, &request.name, handle).await?;
         self.publish(&turn).await;
         Ok(())
+    }
+
+    /// Takes a pool into the configuration.
+    pub(super) fn name_pool(&self, name: &str, guid: Uuid) -> Result<(), Problem> {
+        self.config.change(|config| {
+            if config.pools.iter().any(|pool| pool.name == name) {
+                return Err(taken("pool", name));
+            }
+            config.pools.push(PoolConfig { name: name.to_owned(), guid });
+            Ok(())
+        })
     }
 
     /// Refuses disks with something on them, all at once, unless told to destroy it.
@@ -284,7 +303,11 @@ impl Node {
             }
         }
         let told = OpenTold { accept_loss: request.accept_loss, take_over: true };
-        self.open_pools(Some((guid, told))).await;
+        if self.is_driven() {
+            self.take_in(guid, told).await?;
+        } else {
+            self.open_pools(Some((guid, told))).await;
+        }
         self.look().await;
         if let Ok(turn) = tokio::time::timeout(PATIENCE, self.turn(guid)).await {
             self.tell_of_members(guid, &turn).await;

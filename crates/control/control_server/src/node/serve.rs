@@ -10,7 +10,7 @@ use control_api::Config;
 use uuid::Uuid;
 
 use super::path::PATIENCE;
-use super::ties::OnVolume;
+use super::ties::{OnVolume, all_on_volumes};
 use super::{Node, path};
 use crate::backend::{HELD_ELSEWHERE, OpenVolume, ServedLun, WantedShares};
 
@@ -33,7 +33,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(&self, item: &impl OnVolume) -> Option<Uuid> {
+    fn of(&self, item: &(impl OnVolume + ?Sized)) -> Option<Uuid> {
         match item.volume_guid() {
             Some(guid) => self.by_guid.get(&guid).copied(),
             None => self.by_name.get(item.volume()).copied(),
@@ -58,7 +58,7 @@ impl Node {
     }
 
     /// The pool of a volume, as far as it is known.
-    pub(super) fn pool_of(&self, item: &impl OnVolume) -> Option<Uuid> {
+    pub(super) fn pool_of(&self, item: &(impl OnVolume + ?Sized)) -> Option<Uuid> {
         self.places().of(item)
     }
 
@@ -120,7 +120,7 @@ impl Node {
         let _serving = path.serving.lock().await;
         path.queued.store(false, Ordering::Release);
         self.complete_ties();
-        let current = self.config.current();
+        let current = self.serving_config();
         self.apply_caches(&current.config);
         let admit = !path.is_before_publishing();
         let (luns, shares, mut strangers) = self.wanted(pool, &current.config, &path, admit);
@@ -138,10 +138,24 @@ impl Node {
             Err(problem) => drop(trouble.insert("SMB".into(), problem.detail)),
         }
         trouble.append(&mut strangers);
+        if self.is_driven() {
+            self.leave_out_elsewhere(&current.config, &mut trouble);
+        }
         path.stuck.store(false, Ordering::Release);
         // What is not served is known when clients are let in.
         if admit {
             self.note_unserved(Part::Pool(pool), trouble);
+        }
+    }
+
+    /// What another node serves is not missing here.
+    fn leave_out_elsewhere(&self, config: &Config, trouble: &mut BTreeMap<String, String>) {
+        for item in
+            all_on_volumes(config).filter(|item| trouble.contains_key(&item.subject())).collect::<Vec<_>>()
+        {
+            if self.may_be_elsewhere(item) {
+                trouble.remove(&item.subject());
+            }
         }
     }
 
@@ -194,7 +208,7 @@ impl Node {
     /// Makes addresses, targets and who sees what equal to the configuration. Waits for no pool.
     pub(super) async fn serve_node(&self) {
         let _serving = self.nowhere_but_node.lock().await;
-        let current = self.config.current();
+        let current = self.serving_config();
         self.apply_caches(&current.config);
         let mut trouble: BTreeMap<String, String> = BTreeMap::new();
         match self.backends.iscsi.apply(&current).await {

@@ -42,6 +42,17 @@ impl Node {
         let shares = self.share_list().await?;
         // Each waits for volumes that do not answer, as long as is waited for one.
         let (luns, volumes) = tokio::try_join!(self.lun_list(), self.volume_list())?;
+        // What another node serves is not missing here.
+        let luns_here: Vec<_> = luns
+            .iter()
+            .filter(|lun| lun.problem.is_none() || !self.may_be_elsewhere(&lun.config))
+            .cloned()
+            .collect();
+        let shares_here: Vec<_> = shares
+            .iter()
+            .filter(|share| share.online || !self.may_be_elsewhere(&share.config))
+            .cloned()
+            .collect();
         let mut issues = self.pool_issues();
         issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
@@ -50,13 +61,13 @@ impl Node {
         issues.extend(self.full_volumes());
         issues.extend(findings::of_pools(&pools, &todo, &done_without));
         issues.extend(findings::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
-        issues.extend(findings::of_luns(&luns, ready, &|lun| {
+        issues.extend(findings::of_luns(&luns_here, ready, &|lun| {
             self.refuse_stranger(lun).err().and_then(|problem| problem.todo)
         }));
         issues.extend(findings::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
         issues.extend(self.qos_issues());
-        issues.extend(self.smb_issues(&shares, ready));
+        issues.extend(self.smb_issues(&shares_here, ready));
         issues.extend(self.http_issues());
         issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
         let (verdict, summary) =
@@ -68,6 +79,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_seconds: self.clock.now().since(self.started).as_secs(),
             ready,
+            cluster: self.cluster_show().await.ok(),
             verdict,
             summary,
             issues,
@@ -99,6 +111,9 @@ impl Node {
 
     /// The node's name: the configured one, or the machine's.
     pub(super) fn name(&self) -> String {
+        if let Some(cluster) = self.cluster.get() {
+            return cluster.called().to_owned();
+        }
         let configured = self.config.with(|config| config.node.name.clone());
         if !configured.is_empty() {
             return configured;

@@ -223,6 +223,10 @@ impl Node {
 
     /// Nobody knows this volume, or not yet.
     pub(super) fn no_volume(&self, name: &str) -> Problem {
+        if let Some(problem) = self.elsewhere() {
+            let detail = format!("There is no volume {name} in the pools of this node; {}.", problem.detail);
+            return Problem { detail, ..problem };
+        }
         if *self.ready.borrow() {
             return missing("volume", name, "holdfast volume list");
         }

@@ -81,7 +81,8 @@ impl Node {
         report
     }
 
-    /// Looks after each open pool where nobody is at it, in a task of its own: disks that came or went, spares, suspects.
+    /// Looks after each open pool where nobody is at it, in a task of its own: disks that came or went, spares, suspects, and then
+    /// volumes that could not be opened. These belong here, since the task has the turn that opening them needs.
     fn look_after_pools(&self) {
         for (guid, handle) in self.open_handles() {
             let (Some(node), Some(turn)) = (self.arc(), self.try_turn(guid)) else { continue };
@@ -89,6 +90,7 @@ impl Node {
                 node.tell_of_members(guid, &turn).await;
                 node.replace_lost(guid, &handle).await;
                 node.retire_suspects(&handle).await;
+                node.open_what_is_left(&turn).await;
             });
         }
     }

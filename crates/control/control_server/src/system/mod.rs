@@ -16,13 +16,14 @@ mod witness;
 use std::path::Path;
 use std::sync::Arc;
 
-use cluster_store::LocalStore;
+use cluster_store::keys::ClusterName;
+use cluster_store::{ClusterStore, LocalStore};
 use control_api::{Code, Problem};
 use pool::QuorumWitness;
 use pool_format::Guid;
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
-use tcp_service::Budget;
+use tcp_service::{Answers, Budget};
 use tokio::runtime::Handle;
 
 use crate::backend::{Backends, NoFence};
@@ -37,7 +38,7 @@ use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
 pub(crate) use volumes::read_counters;
 pub(crate) use witness::ALONE;
-use witness::Ownership;
+pub(crate) use witness::{Life, Ownership};
 
 /// The folder of the data directory that has what nodes of a cluster share.
 pub(crate) const STORE: &str = "store";
@@ -51,9 +52,10 @@ pub(crate) fn backends(
     data: &Path,
     count: Option<usize>,
     clock: Arc<dyn Clock>,
+    ownership: Ownership,
+    answers: Answers,
 ) -> Result<Backends, Problem> {
-    let ownership = ownership(data)?;
-    let shards = SystemShards::start(count)?;
+    let shards = SystemShards::answering(count, answers)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
@@ -77,17 +79,35 @@ pub(crate) fn backends(
 
 /// What the node keeps of the epochs and votes of its pools: a store of its own in the data directory, with what earlier releases left
 /// there taken over.
-fn ownership(data: &Path) -> Result<Ownership, Problem> {
+pub(crate) fn alone(data: &Path) -> Result<Ownership, Problem> {
     let store = LocalStore::open(&data.join(STORE)).map_err(|error| {
         Problem::new(Code::Damaged, error.to_string()).todo(
             "Without it the node does not know which of its disks are up to date, so it does not start.",
         )
     })?;
+    ownership(data, Arc::new(store), None)
+}
+
+/// The same in a store that a cluster shares, as this node of it.
+pub(crate) fn shared(
+    data: &Path,
+    store: Arc<dyn ClusterStore>,
+    cluster: ClusterName,
+    life: Life,
+) -> Result<Ownership, Problem> {
+    ownership(data, store, Some((cluster, life)))
+}
+
+fn ownership(
+    data: &Path,
+    store: Arc<dyn ClusterStore>,
+    shared: Option<(ClusterName, Life)>,
+) -> Result<Ownership, Problem> {
     let failed = |error: std::io::Error| {
         Problem::new(Code::Io, format!("who owns the pools, in {}: {error}", data.display()))
     };
     let earlier = EarlierVotes::open(data.join("witness")).map_err(failed)?;
-    Ownership::new(Arc::new(store), earlier, Handle::current()).map_err(failed)
+    Ownership::new(store, shared, earlier, Handle::current()).map_err(failed)
 }
 
 /// The store of a node on its own that has stopped, with all that earlier releases left.
@@ -97,7 +117,7 @@ fn ownership(data: &Path) -> Result<Ownership, Problem> {
 pub(crate) async fn own_store(data: &Path) -> Result<LocalStore, Problem> {
     let damaged = |why: String| Problem::new(Code::Damaged, format!("{}: {why}.", data.display()));
     // Any question makes it take over what is there.
-    let ownership = ownership(data)?;
+    let ownership = alone(data)?;
     QuorumWitness::load(&ownership, Guid([0; 16])).await.map_err(|error| damaged(error.to_string()))?;
     drop(ownership);
     let left = EarlierVotes::open(data.join("witness")).and_then(|earlier| earlier.pools());

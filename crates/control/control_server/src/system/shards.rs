@@ -5,7 +5,7 @@ use std::sync::Arc;
 use control_api::{Code, Problem};
 use parking_lot::{Mutex, RwLock};
 use shard_runtime::{Shard, ShardGone, Shards};
-use tcp_service::{ShardJob, Spawner};
+use tcp_service::{Answers, ShardJob, Spawner};
 
 use crate::backend::{ShardBackend, Work};
 
@@ -17,6 +17,7 @@ pub struct SystemShards {
     shards: RwLock<Vec<Shard>>,
     /// Taken when the node stops.
     threads: Mutex<Option<Shards>>,
+    answers: Answers,
 }
 
 impl SystemShards {
@@ -25,6 +26,14 @@ impl SystemShards {
     /// # Errors
     /// When the system doesn't give threads or an I/O engine.
     pub fn start(count: Option<usize>) -> Result<Arc<Self>, Problem> {
+        Self::answering(count, Answers::default())
+    }
+
+    /// The same; their connections answer while `answers` permits it.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub(super) fn answering(count: Option<usize>, answers: Answers) -> Result<Arc<Self>, Problem> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = Shards::start(count.unwrap_or(cores)).map_err(|error| {
             Problem::new(Code::Io, format!("shards can't be started: {error}"))
@@ -40,6 +49,7 @@ impl SystemShards {
             engine,
             shards: RwLock::new(shards),
             threads: Mutex::new(Some(threads)),
+            answers,
         }))
     }
 
@@ -73,6 +83,10 @@ impl Spawner for SystemShards {
         if let Some(shard) = self.shard(shard) {
             let _ = shard.spawn(job);
         }
+    }
+
+    fn answers(&self) -> Answers {
+        self.answers.clone()
     }
 }
 

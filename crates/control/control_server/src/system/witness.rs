@@ -8,14 +8,16 @@
 //! alone by mistake. A vote is a transaction that depends on both keys as they were when they were compared: between looking and
 //! writing nobody takes the pool unseen.
 //!
-//! A node on its own has its store in its data directory, whose lock it holds: nobody else takes its pools, so it writes no holder. Whoever
+//! A node of a cluster writes itself as the holder of what it makes or imports; who takes over from whom, `pool_ownership` decides. A node on
+//! its own has its store in its data directory, whose lock it holds: nobody else takes its pools, so it writes no holder. Whoever
 //! reads the store when the node joins others finds pools that are free, with their epochs.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use cluster_store::keys::{ClusterName, Key, PoolId};
-use cluster_store::values::{Owner, Value, Vote as Record};
+use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
+use cluster_store::values::{Holder, Incarnation, Owner, Value, Vote as Record};
 use cluster_store::{ClusterStore, Condition, Found, Outcome, Revision, Step, StoreError, Transaction};
 use control_api::{Code, Problem};
 use pool::{Node, QuorumWitness, Vote, WitnessFuture};
@@ -32,15 +34,37 @@ pub(crate) const ALONE: &str = "local";
 /// How often a transaction is tried whose keys somebody else has changed meanwhile.
 const TRIES: u32 = 100;
 
+/// Which node this is, and the number of its present life, 0 while it has none.
+#[derive(Clone)]
+pub(crate) struct Life {
+    pub(crate) node: NodeId,
+    pub(crate) incarnation: Arc<AtomicU64>,
+}
+
+impl Life {
+    /// Whom a pool belongs to that is this node's.
+    fn holder(&self) -> io::Result<Holder> {
+        match self.incarnation.load(Ordering::Acquire) {
+            0 => Err(io::Error::new(
+                ErrorKind::NotConnected,
+                "this node does not take part in its cluster now",
+            )),
+            number => Ok(Holder { node: self.node, incarnation: Incarnation(number) }),
+        }
+    }
+}
+
 /// Epochs and votes in a store. Clones use the same.
 #[derive(Clone)]
-pub(super) struct Ownership(Arc<Inner>);
+pub(crate) struct Ownership(Arc<Inner>);
 
 struct Inner {
     store: Arc<dyn ClusterStore>,
     cluster: ClusterName,
     earlier: EarlierVotes,
     node: Node,
+    /// Who this node is among the others that the store is shared with; nothing when it is not.
+    holder: Option<Life>,
     /// What earlier releases left has been taken over.
     begun: OnceCell<()>,
     /// The store may block, and shards must not: its threads are the control plane's.
@@ -129,6 +153,7 @@ impl Inner {
         let (key, _) = self.keys(pool);
         for _ in 0..TRIES {
             let kept = self.read(pool).await?;
+            self.refuse_held(&kept)?;
             let epoch = kept.highest().max(above).saturating_add(1);
             if self.change(pool, &kept, vec![self.owned(&key, epoch)?]).await? {
                 return Ok(epoch);
@@ -137,8 +162,21 @@ impl Inner {
         Err(io::Error::other(format!("{key} is changed again and again by somebody else")))
     }
 
+    /// Refuses a pool that another node has: it is not taken, it is moved.
+    fn refuse_held(&self, kept: &Kept) -> io::Result<()> {
+        let holder = kept.owner.as_ref().and_then(|owner| owner.holder);
+        match (&self.holder, holder) {
+            (Some(life), Some(holder)) if holder.node != life.node => Err(io::Error::new(
+                ErrorKind::ResourceBusy,
+                format!("node {} of the cluster has the pool", holder.node),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn owned(&self, key: &str, epoch: u64) -> io::Result<Step> {
-        let value = Owner { epoch, holder: None }.encode().map_err(|why| wrong(key, why))?;
+        let holder = self.holder.as_ref().map(Life::holder).transpose()?;
+        let value = Owner { epoch, holder }.encode().map_err(|why| wrong(key, why))?;
         Ok(Step::Put(key.to_owned(), value))
     }
 
@@ -146,6 +184,7 @@ impl Inner {
         let (key, _) = self.keys(pool);
         for _ in 0..TRIES {
             let kept = self.read(pool).await?;
+            self.refuse_held(&kept)?;
             if kept.owner.as_ref().is_some_and(|owner| owner.epoch >= epoch)
                 || self.change(pool, &kept, vec![self.owned(&key, epoch)?]).await?
             {
@@ -157,12 +196,16 @@ impl Inner {
 
     async fn forget(&self, pool: Guid) -> io::Result<()> {
         let (owner, vote) = self.keys(pool);
-        let steps = vec![Step::Delete(owner), Step::Delete(vote)];
-        self.store
-            .transact(Transaction { steps, ..Transaction::default() })
-            .await
-            .map_err(|error| failed(&error))?;
-        self.earlier.forget(pool)
+        let served = Key::Served(PoolId(Uuid::from_bytes(pool.0))).path(&self.cluster);
+        for _ in 0..TRIES {
+            let kept = self.read(pool).await?;
+            self.refuse_held(&kept)?;
+            let steps = [&owner, &vote, &served].map(|key| Step::Delete(key.clone()));
+            if self.change(pool, &kept, steps.to_vec()).await? {
+                return self.earlier.forget(pool);
+            }
+        }
+        Err(io::Error::other(format!("{owner} is changed again and again by somebody else")))
     }
 
     /// Brings the votes of earlier releases to the store. Their files go when they are durable there: a release that does not know the
@@ -194,13 +237,20 @@ impl Ownership {
     /// When the node's identity can be neither read nor made.
     pub(super) fn new(
         store: Arc<dyn ClusterStore>,
+        shared: Option<(ClusterName, Life)>,
         earlier: EarlierVotes,
         control: Handle,
     ) -> io::Result<Self> {
         let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let node = Node { id: earlier.node()?, name: name.trim().to_owned() };
-        let cluster = ClusterName::new(ALONE).ok_or_else(|| io::Error::other("no name of a cluster"))?;
-        Ok(Self(Arc::new(Inner { store, cluster, earlier, node, begun: OnceCell::new(), control })))
+        let (cluster, holder) = match shared {
+            Some((cluster, life)) => (cluster, Some(life)),
+            None => {
+                let alone = ClusterName::new(ALONE);
+                (alone.ok_or_else(|| io::Error::other("no name of a cluster"))?, None)
+            }
+        };
+        Ok(Self(Arc::new(Inner { store, cluster, earlier, node, holder, begun: OnceCell::new(), control })))
     }
 
     /// Does this where it may block, and after what earlier releases left has been taken over.
@@ -239,6 +289,18 @@ impl QuorumWitness for Ownership {
 }
 
 fn problem(error: &io::Error) -> Problem {
+    match error.kind() {
+        ErrorKind::ResourceBusy => {
+            return Problem::new(Code::OtherNode, format!("{error}.")).todo(
+                "`holdfast cluster status` says which node has which pool; `holdfast pool move` moves one.",
+            );
+        }
+        ErrorKind::NotConnected => {
+            return Problem::new(Code::Unavailable, format!("{error}."))
+                .todo("`holdfast cluster status` says what it waits for.");
+        }
+        _ => {}
+    }
     Problem::new(Code::Io, format!("what this node keeps of who owns its pools: {error}"))
         .todo("Make space or repair the file system of the data directory; the node tries again by itself.")
 }
@@ -272,7 +334,7 @@ mod tests {
     fn ownership(data: &std::path::Path) -> Ownership {
         let store = LocalStore::open(&data.join("store")).expect("a store");
         let earlier = EarlierVotes::open(data.join("witness")).expect("files");
-        Ownership::new(Arc::new(store), earlier, Handle::current()).expect("ownership")
+        Ownership::new(Arc::new(store), None, earlier, Handle::current()).expect("ownership")
     }
 
     #[tokio::test]

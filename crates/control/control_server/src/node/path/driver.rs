@@ -1,18 +1,22 @@
-//! Orders of [`pool_ownership`] for pools of this node.
+//! Orders of the cluster for pools of this node.
 //!
 //! On a node of its own nobody gives orders: the pool's path (`super`) does the same steps by itself.
+//!
+//! An order may be dropped at any of its waits, and `Stop` of the same epoch follows. What shards have begun by then comes to its end all the
+//! same, in a task of its own that has the pool's turn: a pool that opens while nobody waits for it any more is not lost, and `Stop`, which waits
+//! for the turn, finds it and closes it. So `Stop` waits for I/O that is under way, as it has to, and for nothing else: keeping others from
+//! disks, and waiting for other pools, ends with the order.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster_store::keys::PoolId;
+use cluster_node::{DriverFuture, Failure, Order, Ownership, PoolDriver};
 use control_api::{Code, PoolConfig};
 use parking_lot::Mutex;
-use pool_ownership::{Failure, Order};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{Step, Turn};
@@ -22,42 +26,47 @@ use crate::node::Node;
 /// How often a pool is asked whether it goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What came of an order.
-pub type Ordered<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
-
-/// Carries out orders for pools.
-///
-/// The steps of one pool are given one after the other, each when the one before is done; [`Order::Stop`] at any time, also while
-/// another order is under way, which then ends with a failure or is undone. A future that is dropped leaves its step half done: [`Order::Stop`]
-/// puts that right.
-pub trait PoolDriver: Send + Sync + 'static {
-    /// Does this with a pool, in this epoch.
-    ///
-    /// # Errors
-    /// Why the pool cannot go on in the epoch: somebody has a higher one, or anything else. What was begun is undone by [`Order::Stop`].
-    fn carry_out(&self, pool: PoolId, epoch: u64, order: Order) -> Ordered<'_>;
-    /// Ends when the pool cannot go on that was published in this epoch, with the reason.
-    fn failed(&self, pool: PoolId, epoch: u64) -> Pin<Box<dyn Future<Output = Failure> + Send + '_>>;
+/// What is known of a pool between its orders.
+#[derive(Default)]
+struct Driven {
+    /// Disks on which nobody of a lower epoch writes, with that epoch.
+    fenced: Option<(u64, Vec<PoolDisk>)>,
+    /// Tells the cluster when the pool cannot go on.
+    watching: Option<JoinHandle<()>>,
 }
 
-/// Disks of a pool on which nobody of a lower epoch writes.
-struct Fenced {
-    epoch: u64,
-    disks: Vec<PoolDisk>,
+impl Drop for Driven {
+    fn drop(&mut self) {
+        if let Some(watching) = &self.watching {
+            watching.abort();
+        }
+    }
 }
 
-/// Carries out orders with the pools of a node.
-pub struct NodeDriver {
+/// Carries out orders with the pools of a node. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct NodeDriver {
     node: Arc<Node>,
-    fenced: Mutex<BTreeMap<Uuid, Fenced>>,
+    driven: Arc<Mutex<BTreeMap<Uuid, Driven>>>,
+    /// Where the node's own work runs: orders come from where nothing may be held up.
+    control: Handle,
+}
+
+/// A task that ends with whoever waits for it.
+struct Waited<T>(JoinHandle<T>);
+
+impl<T> Drop for Waited<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl NodeDriver {
     /// For the pools of this node's configuration: from now on it opens none of them by itself. To be made before the node begins.
     #[must_use]
-    pub fn new(node: Arc<Node>) -> Self {
+    pub(crate) fn new(node: Arc<Node>) -> Self {
         node.driven.store(true, Ordering::Release);
-        Self { node, fenced: Mutex::default() }
+        Self { node, driven: Arc::default(), control: Handle::current() }
     }
 
     fn config(&self, pool: Uuid) -> Result<PoolConfig, Failure> {
@@ -69,10 +78,12 @@ impl NodeDriver {
     async fn fence(&self, turn: &Turn, epoch: u64) -> Result<(), Failure> {
         let config = self.config(turn.pool)?;
         self.node.pools.lock().entry(turn.pool).or_default().name.clone_from(&config.name);
+        turn.begin(Step::Take);
         self.node.take_back(turn.pool).await;
+        self.node.look_for_members(turn.pool).await;
         match self.node.fence(turn, epoch).await {
             Ok(disks) => {
-                self.fenced.lock().insert(turn.pool, Fenced { epoch, disks });
+                self.driven.lock().entry(turn.pool).or_default().fenced = Some((epoch, disks));
                 Ok(())
             }
             Err(problem) => {
@@ -85,16 +96,17 @@ impl NodeDriver {
 
     async fn open(&self, turn: &Turn, epoch: u64) -> Result<(), Failure> {
         let config = self.config(turn.pool)?;
-        let fenced = self.fenced.lock().remove(&turn.pool).filter(|fenced| fenced.epoch == epoch);
-        let Some(Fenced { disks, .. }) = fenced else { return Err(Failure::Trouble) };
+        let fenced = self.driven.lock().get_mut(&turn.pool).and_then(|driven| driven.fenced.take());
+        let Some((_, disks)) = fenced.filter(|(of, _)| *of == epoch) else { return Err(Failure::Trouble) };
         // Whose the pool is, the store has said.
-        let told = OpenTold { take_over: true, ..OpenTold::default() };
-        match self.node.open_fenced(turn, epoch, disks, told).await {
+        let accept_loss = self.node.told.lock().remove(&turn.pool).unwrap_or_default().accept_loss;
+        match self.node.open_fenced(turn, epoch, disks, OpenTold { take_over: true, accept_loss }).await {
             Ok(Opened::Open(handle)) => {
                 self.node.took_over(turn.pool, &config.name, handle).await.map_err(|_| Failure::Trouble)
             }
             Ok(Opened::OldEpoch(known)) => {
                 tracing::error!(pool = config.name, epoch, known, "a pool has an owner of a higher epoch");
+                self.node.surpassed.lock().insert(turn.pool, known);
                 Err(Failure::Fenced)
             }
             Err(problem) => {
@@ -104,52 +116,103 @@ impl NodeDriver {
         }
     }
 
-    async fn step(&self, pool: Uuid, epoch: u64, order: Order) -> Result<(), Failure> {
+    /// A step that comes to its end, once it has begun, whether anybody waits for it or not.
+    async fn to_its_end(&self, pool: Uuid, epoch: u64, order: Order) -> Result<(), Failure> {
         let turn = self.node.turn(pool).await;
-        let done = match order {
-            Order::Fence => self.fence(&turn, epoch).await,
-            Order::Open => self.open(&turn, epoch).await,
-            Order::Restore | Order::Publish if !self.node.is_open(pool) => Err(Failure::Trouble),
-            Order::Restore => {
-                self.node.restore(&turn).await;
-                Ok(())
+        let driver = self.clone();
+        let step = tokio::spawn(async move {
+            let done = match order {
+                Order::Open => driver.open(&turn, epoch).await,
+                _ if !driver.node.is_open(pool) => Err(Failure::Trouble),
+                Order::Restore => {
+                    driver.node.restore(&turn).await;
+                    Ok(())
+                }
+                _ => {
+                    driver.node.publish(&turn).await;
+                    Ok(())
+                }
+            };
+            if done.is_err() {
+                turn.begin(Step::Idle);
             }
-            Order::Publish => {
-                self.node.publish(&turn).await;
-                Ok(())
+            done
+        });
+        step.await.unwrap_or(Err(Failure::Trouble))
+    }
+
+    pub(super) async fn step(&self, pool: Uuid, epoch: u64, order: Order) -> Result<(), Failure> {
+        match order {
+            Order::Fence => {
+                let turn = self.node.turn(pool).await;
+                let fenced = self.fence(&turn, epoch).await;
+                if fenced.is_err() {
+                    turn.begin(Step::Idle);
+                }
+                fenced
+            }
+            Order::Open | Order::Publish => self.to_its_end(pool, epoch, order).await,
+            Order::Restore => {
+                // Others that wait for this one know from now on what is in it.
+                self.node.path(pool).begin(Step::Restore);
+                self.node.wait_for_entangled(pool).await;
+                self.to_its_end(pool, epoch, order).await
             }
             Order::Stop => {
-                self.fenced.lock().remove(&pool);
+                self.driven.lock().remove(&pool);
+                let turn = self.node.turn(pool).await;
                 // What was not closed cleanly, the next owner recovers as after a crash.
                 drop(self.node.give_up(&turn, false).await);
                 self.node.let_go(pool);
+                if let Some(slot) = self.node.pools.lock().get_mut(&pool).filter(|slot| slot.handle.is_none())
+                {
+                    slot.reason = None;
+                }
+                // What an open may have left that was under way.
+                self.driven.lock().remove(&pool);
                 Ok(())
             }
-        };
-        if done.is_err() {
-            turn.begin(Step::Idle);
         }
-        done
+    }
+
+    /// Whether a pool cannot go on that was opened in this epoch, and why.
+    fn why_not(&self, pool: Uuid, epoch: u64) -> Option<Failure> {
+        let handle = self.node.pools.lock().get(&pool).and_then(|slot| slot.handle.clone());
+        match handle {
+            Some(handle) if !handle.has_stopped() => None,
+            Some(handle) if handle.is_superseded() || handle.info().epoch > epoch => Some(Failure::Fenced),
+            _ => Some(Failure::Trouble),
+        }
+    }
+
+    /// Tells the cluster when the pool cannot go on, from now on until it is stopped.
+    fn watch(&self, of: &Ownership) {
+        let (driver, of) = (self.clone(), of.clone());
+        let pool = of.pool.0;
+        let watching = self.control.spawn(async move {
+            loop {
+                if let Some(failure) = driver.why_not(of.pool.0, of.epoch) {
+                    return of.failed(failure);
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+        self.driven.lock().entry(pool).or_default().watching = Some(watching);
     }
 }
 
 impl PoolDriver for NodeDriver {
-    fn carry_out(&self, pool: PoolId, epoch: u64, order: Order) -> Ordered<'_> {
-        Box::pin(self.step(pool.0, epoch, order))
-    }
-
-    fn failed(&self, pool: PoolId, epoch: u64) -> Pin<Box<dyn Future<Output = Failure> + Send + '_>> {
+    fn carry_out<'a>(&'a self, of: &'a Ownership, order: Order) -> DriverFuture<'a> {
         Box::pin(async move {
-            loop {
-                let handle = self.node.pools.lock().get(&pool.0).and_then(|slot| slot.handle.clone());
-                match handle {
-                    Some(handle) if !handle.has_stopped() => {}
-                    Some(handle) if handle.is_superseded() => return Failure::Fenced,
-                    Some(handle) if handle.info().epoch > epoch => return Failure::Fenced,
-                    _ => return Failure::Trouble,
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
+            let (driver, pool, epoch) = (self.clone(), of.pool.0, of.epoch);
+            let mut step = Waited(self.control.spawn(async move { driver.step(pool, epoch, order).await }));
+            (&mut step.0).await.unwrap_or(Err(Failure::Trouble))?;
+            match (order, self.node.cluster.get()) {
+                (Order::Open, _) => self.watch(of),
+                (Order::Publish, Some(cluster)) => cluster.say_served(of.pool, of.epoch, of.permit.clone()),
+                _ => {}
             }
+            Ok(())
         })
     }
 }

@@ -3,13 +3,12 @@
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use cluster_store::keys::PoolId;
-use pool_ownership::{Failure, Order};
+use cluster_node::{Failure, Order};
 use serde_json::{Value, json};
 use shard_runtime::SystemClock;
 use uuid::Uuid;
 
-use super::driver::{NodeDriver, PoolDriver};
+use super::driver::NodeDriver;
 use crate::backend::FoundDisk;
 use crate::data_dir::DataDir;
 use crate::memory::{Machine, MemoryIscsi, MemorySmb};
@@ -60,7 +59,7 @@ async fn orders_bring_a_pool_up_step_by_step_and_down() {
     let driver = NodeDriver::new(node.clone());
     node.open().await;
     assert!(!node.is_open(pool), "nobody has said that it is this node's");
-    let order = async |epoch, order| driver.carry_out(PoolId(pool), epoch, order).await;
+    let order = async |epoch, order| driver.step(pool, epoch, order).await;
     let served = || (iscsi.served.lock().contains("l"), smb.served.lock().contains_key("s"));
 
     assert_eq!(order(50, Order::Open).await, Err(Failure::Trouble), "nothing is opened before it is fenced");

@@ -65,6 +65,17 @@ impl Node {
             || self.is_to_get_a_name(pool)
     }
 
+    /// Opens the volumes of an open pool that are not open.
+    pub(in crate::node) async fn open_what_is_left(&self, turn: &Turn) {
+        let pool = turn.pool;
+        let known = self.config.with(|config| config.pools.iter().any(|known| known.guid == pool));
+        if known && !self.stops() && self.is_open(pool) && self.lacks_something(pool) {
+            // As the reopening of a volume: what is served of the others is not touched.
+            self.open_volumes(pool).await;
+            self.serve_pool(Some(pool)).await;
+        }
+    }
+
     /// Brings a pool up, as far as it comes.
     pub(in crate::node) async fn bring_up(&self, pool: &PoolConfig, told: OpenTold, turn: &Turn) {
         if self.stops() {
@@ -80,6 +91,8 @@ impl Node {
             return;
         }
         if self.is_open(pool.guid) {
+            turn.begin(Step::Restore);
+            self.wait_for_entangled(pool.guid).await;
             self.restore(turn).await;
             self.publish(turn).await;
         }
@@ -168,7 +181,6 @@ impl Node {
     /// Opens the volumes of a pool that is open, and brings back what clients had open in them.
     pub(super) async fn restore(&self, turn: &Turn) {
         turn.begin(Step::Restore);
-        self.wait_for_entangled(turn.pool).await;
         self.open_volumes(turn.pool).await;
         self.serve_pool(Some(turn.pool)).await;
     }
@@ -200,7 +212,7 @@ impl Node {
 
     /// Waits for pools that this one's volumes need or share a name with, as far as these are on their way: where they hang, what needs
     /// them stays closed until they come.
-    async fn wait_for_entangled(&self, pool: Uuid) {
+    pub(super) async fn wait_for_entangled(&self, pool: Uuid) {
         let others = self.entangled(pool).into_iter().map(|other| self.path(other));
         let looked_into = others.map(|path| async move { path.wait_looked_into().await });
         // Over when they are; else what is there goes on.

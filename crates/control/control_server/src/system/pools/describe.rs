@@ -26,7 +26,7 @@ pub(in crate::system) fn problem(error: &PoolError) -> Problem {
         PoolErrorKind::Stopped => Code::WrongState,
         PoolErrorKind::Damaged => Code::Damaged,
         PoolErrorKind::TooNew => Code::Unsupported,
-        PoolErrorKind::InUse | PoolErrorKind::OldEpoch(_) => Code::InUse,
+        PoolErrorKind::InUse | PoolErrorKind::Fenced | PoolErrorKind::OldEpoch(_) => Code::InUse,
         _ => Code::Io,
     };
     let mut detail = error.to_string();

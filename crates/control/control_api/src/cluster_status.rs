@@ -1,0 +1,118 @@
+//! A cluster at a glance, as one of its nodes sees it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A pool and who has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterPool {
+    /// Its name in the configuration; its GUID when no pool of the configuration has that.
+    pub name: String,
+    /// Its identity.
+    pub guid: Uuid,
+    /// The node that owns it; none while none does.
+    pub owner: Option<String>,
+    /// Rises with each change of the owner.
+    pub epoch: u64,
+    /// How far it is.
+    pub state: ClusterPoolState,
+    /// Why it is not served, as far as the node that answers knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// How far a pool is on its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterPoolState {
+    /// No node owns it.
+    Unowned,
+    /// Its owner is not heard of.
+    Silent,
+    /// Its owner opens it, or lets go of it.
+    Moving,
+    /// Its owner cannot be asked, as the shared state cannot be read.
+    Unknown,
+    /// It is served.
+    Online,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterMember {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
+    /// How it is.
+    pub state: ClusterMemberState,
+    /// Milliseconds since its last beat was received; none when none was.
+    pub beat_age_ms: Option<u64>,
+    /// Pools that it owns.
+    pub pools: u64,
+    /// Where other nodes reach it.
+    pub addresses: Vec<String>,
+    /// Where it answers requests of other nodes.
+    #[serde(default)]
+    pub api: String,
+    /// Its release.
+    #[serde(default)]
+    pub release: String,
+    /// Why the node that answers cannot speak to it directly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
+/// How a node of a cluster is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterMemberState {
+    /// It does not take part: others have taken its place.
+    Away,
+    /// It takes part, and is not heard of.
+    Silent,
+    /// It gives its pools away.
+    Draining,
+    /// It takes no pools.
+    Paused,
+    /// It takes part.
+    Up,
+}
+
+/// The cluster at a glance.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ClusterStatus {
+    /// Its name.
+    pub cluster: String,
+    /// The node that answers.
+    pub node: String,
+    /// Whether that node takes part now.
+    pub takes_part: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// Who owns what, who is away, and what a further loss would do, in sentences.
+    pub summary: Vec<String>,
+    /// Pools, by name.
+    pub pools: Vec<ClusterPool>,
+    /// Nodes, by number.
+    pub nodes: Vec<ClusterMember>,
+}
+
+/// How a node is paused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodePause {
+    /// It gives away the pools that it has, too.
+    #[serde(default)]
+    pub drain: bool,
+}
+
+/// Where a pool is to go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolMove {
+    /// The node.
+    pub node: String,
+}

@@ -1,0 +1,235 @@
+//! The configuration that all nodes of a cluster have in common, in the store.
+//!
+//! ```text
+//!   config/head            revision, number of chunks, length, checksum      changed by compare-and-swap only
+//!   config/REVISION/I      JSON of `SharedConfig`, cut into chunks           written before the head, never changed
+//! ```
+//! A change that fits one transaction is one. A longer one writes its chunks first, each only while the head is the one that was seen, under a
+//! revision that nobody else has; the head comes last, and takes the chunks of the revision before with it. Whoever has read a head and does
+//! not find its chunks reads the head again.
+
+use std::time::Duration;
+
+use byte_codec::xxh3;
+use cluster_store::keys::{ClusterName, Key};
+use cluster_store::values::{ConfigHead, Value as _};
+use cluster_store::{
+    ClusterStore, Condition, MAX_REQUEST, MAX_VALUE, Range, Revision, Step, StoreError, Transaction,
+};
+use control_api::{Code, Problem, SharedConfig};
+
+/// The store is waited for so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A head whose chunks are gone is read again so often.
+const READS: u32 = 8;
+/// Room in a transaction for keys, conditions and the head.
+const OVERHEAD: usize = 8192;
+/// Bits of a revision by which two nodes that write at once do not write the same chunks.
+const CHANCE_BITS: u32 = 20;
+
+/// A configuration as it is in the store.
+pub(crate) struct Stored {
+    /// The head as it was when it was read.
+    pub(crate) head: Option<(Revision, ConfigHead)>,
+    /// What it says; none when nobody has written one yet.
+    pub(crate) config: Option<SharedConfig>,
+}
+
+fn away(error: &StoreError) -> Problem {
+    let todo = match error {
+        StoreError::Unknown(_) => {
+            "Whether the change was made is not known: look before you try again. `holdfast cluster status` says what is away."
+        }
+        _ => {
+            "Nothing was changed. Try again when etcd can be reached; `holdfast cluster status` says what is away."
+        }
+    };
+    Problem::new(Code::Unavailable, format!("the configuration of the cluster: {error}")).todo(todo)
+}
+
+fn damaged(why: impl std::fmt::Display) -> Problem {
+    Problem::new(Code::Damaged, format!("the configuration of the cluster, in etcd: {why}"))
+        .todo("This node goes on with the one that it knew last.")
+}
+
+async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Problem> {
+    let answered = tokio::time::timeout(PATIENCE, asked).await;
+    let late = |_| Err(StoreError::Unknown(format!("no answer in {PATIENCE:?}")));
+    answered.unwrap_or_else(late).map_err(|error| away(&error))
+}
+
+async fn head(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+) -> Result<Option<(Revision, ConfigHead)>, Problem> {
+    let found = within(store.get(Range::Key(Key::ConfigHead.path(cluster)))).await?.found.into_iter().next();
+    let decoded = found.map(|found| Ok((found.modified, ConfigHead::decode(&found.value)?)));
+    decoded.transpose().map_err(|why: cluster_store::values::ValueError| damaged(why))
+}
+
+/// Reads it. `known` is the head of what is known already: then there is nothing to read.
+pub(crate) async fn read(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    known: Option<Revision>,
+) -> Result<Option<Stored>, Problem> {
+    for _ in 0..READS {
+        let Some((at, head)) = head(store, cluster).await? else {
+            return Ok(Some(Stored { head: None, config: None }));
+        };
+        if known == Some(at) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        for index in 0..head.chunks {
+            let key = Key::ConfigChunk(head.revision, index).path(cluster);
+            let Some(chunk) = within(store.get(Range::Key(key))).await?.found.into_iter().next() else {
+                break;
+            };
+            bytes.extend_from_slice(&chunk.value);
+        }
+        // Somebody has changed it meanwhile: its chunks are gone.
+        if bytes.len() as u64 != head.length {
+            continue;
+        }
+        if xxh3(&bytes) != head.checksum {
+            return Err(damaged("its checksum is wrong"));
+        }
+        let config = serde_json::from_slice(&bytes).map_err(damaged)?;
+        return Ok(Some(Stored { head: Some((at, head)), config: Some(config) }));
+    }
+    Err(damaged("parts of it are missing"))
+}
+
+/// Replaces it if its head is still what was seen. Comes back with the head that is there then.
+pub(crate) async fn write(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    seen: Option<&(Revision, ConfigHead)>,
+    config: &SharedConfig,
+) -> Result<(Revision, ConfigHead), Problem> {
+    let internal =
+        |why: String| Problem::new(Code::Internal, format!("the configuration of the cluster: {why}"));
+    let bytes = serde_json::to_vec(config).map_err(|error| internal(error.to_string()))?;
+    let chance = u64::from_le_bytes(crate::entropy()?) & ((1 << CHANCE_BITS) - 1);
+    let count = seen.map_or(0, |(_, head)| head.revision >> CHANCE_BITS) + 1;
+    let revision = (count << CHANCE_BITS) | chance;
+    let chunks: Vec<&[u8]> = bytes.chunks(MAX_VALUE).collect();
+    let new = ConfigHead {
+        revision,
+        chunks: u32::try_from(chunks.len()).unwrap_or(u32::MAX),
+        length: bytes.len() as u64,
+        checksum: xxh3(&bytes),
+    };
+    let value = new.encode().map_err(|why| internal(why.to_string()))?;
+    let path = Key::ConfigHead.path(cluster);
+    let is_seen = || Condition::Modified(path.clone(), seen.map_or(Revision(0), |(at, _)| *at));
+    let chunk =
+        |index: usize| Key::ConfigChunk(revision, u32::try_from(index).unwrap_or(u32::MAX)).path(cluster);
+    let mut steps = vec![Step::Put(path.clone(), value)];
+    if let Some((_, old)) = seen {
+        steps.extend(
+            (0..old.chunks).map(|index| Step::Delete(Key::ConfigChunk(old.revision, index).path(cluster))),
+        );
+    }
+    let mut conditions = vec![is_seen()];
+    if bytes.len() + OVERHEAD <= MAX_REQUEST && chunks.len() <= 1 {
+        steps.extend(chunks.iter().enumerate().map(|(index, bytes)| Step::Put(chunk(index), bytes.to_vec())));
+    } else {
+        for (index, bytes) in chunks.iter().enumerate() {
+            let part = Transaction {
+                conditions: vec![is_seen(), Condition::Absent(chunk(index))],
+                steps: vec![Step::Put(chunk(index), bytes.to_vec())],
+                reads: Vec::new(),
+            };
+            if !within(store.transact(part)).await?.done {
+                remove(store, (0..index).map(chunk)).await;
+                return Err(changed());
+            }
+            conditions.push(Condition::Present(chunk(index)));
+        }
+    }
+    let outcome = within(store.transact(Transaction { conditions, steps, reads: Vec::new() })).await?;
+    if !outcome.done {
+        remove(store, (0..chunks.len()).map(chunk)).await;
+        return Err(changed());
+    }
+    Ok((outcome.revision, new))
+}
+
+/// What was written for a change that was not made: nobody refers to it.
+async fn remove(store: &dyn ClusterStore, keys: impl Iterator<Item = String>) {
+    let steps: Vec<Step> = keys.map(Step::Delete).collect();
+    if !steps.is_empty() {
+        let _ = store.transact(Transaction { steps, ..Transaction::default() }).await;
+    }
+}
+
+fn changed() -> Problem {
+    Problem::new(Code::WrongState, "Somebody has changed the configuration on another node at the same time.")
+        .todo("Nothing was changed. Try again.")
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster_store::LocalStore;
+    use control_api::{Config, GroupConfig};
+
+    use super::*;
+
+    fn shared(groups: usize, size: usize) -> SharedConfig {
+        let group = |number: usize| GroupConfig {
+            name: format!("g{number}"),
+            initiators: vec!["i".repeat(size)],
+            any: false,
+        };
+        let config = Config { groups: (0..groups).map(group).collect(), ..Config::default() };
+        config.split().0
+    }
+
+    async fn keys(store: &LocalStore, cluster: &ClusterName) -> usize {
+        let all = store.get(Range::Prefix(cluster.root() + "config/")).await.expect("readable");
+        all.found.len()
+    }
+
+    #[tokio::test]
+    async fn what_is_written_is_read_and_a_change_is_made_once() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let store = LocalStore::open(dir.path()).expect("a store");
+        let cluster = ClusterName::new("c").expect("a name");
+        let empty = read(&store, &cluster, None).await.expect("readable").expect("news");
+        assert!(empty.head.is_none() && empty.config.is_none());
+        // Of one chunk, of three, and of one again.
+        let (small, large) = (shared(2, 10), shared(30, 100_000));
+        let first = write(&store, &cluster, None, &small).await.expect("written");
+        assert!(write(&store, &cluster, None, &large).await.is_err(), "somebody was first");
+        assert_eq!(keys(&store, &cluster).await, 2);
+        let second = write(&store, &cluster, Some(&first), &large).await.expect("written");
+        assert_eq!(second.1.chunks, 3);
+        assert_eq!(keys(&store, &cluster).await, 4, "what was before is gone");
+        let stored = read(&store, &cluster, Some(first.0)).await.expect("readable").expect("news");
+        assert!(
+            stored.config == Some(large.clone()) && stored.head.as_ref().map(|head| head.0) == Some(second.0)
+        );
+        assert!(read(&store, &cluster, Some(second.0)).await.expect("readable").is_none(), "nothing new");
+        assert!(write(&store, &cluster, Some(&first), &large).await.is_err(), "changed meanwhile");
+        assert_eq!(keys(&store, &cluster).await, 4, "what was not taken leaves nothing");
+        write(&store, &cluster, Some(&second), &small).await.expect("written");
+        assert_eq!(keys(&store, &cluster).await, 2);
+    }
+
+    #[tokio::test]
+    async fn damage_is_noticed() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let store = LocalStore::open(dir.path()).expect("a store");
+        let cluster = ClusterName::new("c").expect("a name");
+        let (_, head) = write(&store, &cluster, None, &shared(1, 5)).await.expect("written");
+        let key = Key::ConfigChunk(head.revision, 0).path(&cluster);
+        for content in [vec![b' '; usize::try_from(head.length).expect("short")], Vec::new()] {
+            let steps = vec![Step::Put(key.clone(), content)];
+            store.transact(Transaction { steps, ..Transaction::default() }).await.expect("written");
+            let problem = read(&store, &cluster, None).await.err().expect("damaged");
+            assert_eq!(problem.code, Code::Damaged, "{problem}");
+        }
+    }
+}

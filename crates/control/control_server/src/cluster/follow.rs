@@ -1,0 +1,82 @@
+//! What a node of a cluster keeps up with: the number of its own life, and what others change of the configuration.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use cluster_node::{Phase, Status};
+use cluster_store::keys::Key;
+use cluster_store::{Range, StoreError, Watch};
+use control_api::Problem;
+use tokio::sync::watch;
+
+use super::{Cluster, users};
+use crate::node::Node;
+
+/// Between attempts to read what is shared.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Keeps the number of the present life up to date, for as long as the node takes part.
+pub(super) async fn life(incarnation: Arc<AtomicU64>, mut status: watch::Receiver<Status>) {
+    loop {
+        let number = {
+            let now = status.borrow_and_update();
+            if now.phase == Some(Phase::Member) { now.incarnation } else { 0 }
+        };
+        incarnation.store(number, Ordering::Release);
+        if status.changed().await.is_err() {
+            incarnation.store(0, Ordering::Release);
+            return;
+        }
+    }
+}
+
+/// Brings in what other nodes change of the configuration, for ever. What cannot be read leaves the one that is known.
+pub(super) async fn config(of: Arc<Cluster>, node: Arc<Node>) {
+    let key = Key::ConfigHead.path(&of.name);
+    let take_up = || {
+        let node = node.clone();
+        async move { node.catch_up().await }
+    };
+    changes(&of, key, "configuration", take_up).await;
+}
+
+/// The same of users and groups.
+pub(super) async fn users(of: Arc<Cluster>, node: Arc<Node>) {
+    let key = users::key(&of.name);
+    let take_up = || std::future::ready(node.catch_up_users());
+    changes(&of, key, "users", take_up).await;
+}
+
+/// Does this at first, and whenever what is under a key has changed.
+async fn changes<F>(of: &Cluster, key: String, what: &str, take_up: impl Fn() -> F + Send + Sync)
+where
+    F: Future<Output = Result<(), Problem>> + Send,
+{
+    loop {
+        let mut watching = match begin(of, &key).await {
+            Ok(watching) => watching,
+            Err(error) => {
+                tracing::debug!("the {what} of the cluster cannot be watched: {error}");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        loop {
+            if let Err(problem) = take_up().await {
+                tracing::warn!(%problem, "the {what} of the cluster cannot be taken up");
+                tokio::time::sleep(PAUSE).await;
+                break;
+            }
+            if watching.next().await.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+/// A watch of a key from now on.
+async fn begin(of: &Cluster, key: &str) -> Result<Box<dyn Watch>, StoreError> {
+    let now = of.store.get(Range::Key(key.to_owned())).await?.revision;
+    of.store.watch(key.to_owned(), now).await
+}

@@ -1,0 +1,249 @@
+//! The cluster at a glance.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cluster_node::{MemberState, Order, Phase, Settings, Status, boot_time};
+use cluster_store::Range;
+use cluster_store::keys::{Key, NodeId, PoolId};
+use cluster_store::values::{Beat, Served, Value as _};
+use control_api::{ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, many};
+use uuid::Uuid;
+
+use super::Cluster;
+
+/// The shared state is waited for so long when somebody wants to see it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the shared state says that is not watched.
+struct Read {
+    /// In which epoch pools were let clients in.
+    served: BTreeMap<PoolId, u64>,
+    /// Nodes that have ever taken part.
+    known: BTreeSet<NodeId>,
+}
+
+impl Cluster {
+    async fn read(&self) -> Option<Read> {
+        let (mut served, mut known) = (BTreeMap::new(), BTreeSet::new());
+        for part in ["pools/", "beats/"] {
+            let snapshot = self.store.get(Range::Prefix(self.name.root() + part)).await.ok()?;
+            for found in snapshot.found {
+                match Key::parse(&self.name, &found.key) {
+                    Some(Key::Served(pool)) => {
+                        served.extend(Served::decode(&found.value).ok().map(|value| (pool, value.epoch)));
+                    }
+                    Some(Key::Beat(node)) if Beat::decode(&found.value).is_ok() => {
+                        known.insert(node);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Some(Read { served, known })
+    }
+
+    /// The cluster as this node sees it. `pools` are those of the configuration, `why` says why one is not served here.
+    pub(crate) async fn show(
+        &self,
+        pools: BTreeMap<Uuid, String>,
+        why: impl Fn(Uuid) -> Option<String>,
+    ) -> ClusterStatus {
+        let now = self.now();
+        self.learn_names(&now);
+        let read = tokio::time::timeout(PATIENCE, self.read()).await.ok().flatten();
+        let mut nodes: Vec<ClusterMember> = now.members.iter().map(|seen| self.member(&now, seen)).collect();
+        let away = read.iter().flat_map(|read| &read.known);
+        for node in away.filter(|node| now.members.iter().all(|seen| seen.node != **node)) {
+            nodes.push(self.away(*node));
+        }
+        nodes.sort_by_key(|node| node.number);
+        let mut all: BTreeMap<Uuid, String> = pools;
+        for (pool, _) in &now.owners {
+            all.entry(pool.0).or_insert_with(|| pool.to_string());
+        }
+        let mut pools: Vec<ClusterPool> = all
+            .into_iter()
+            .map(|(guid, name)| self.pool(&now, read.as_ref(), &nodes, guid, name, &why))
+            .collect();
+        pools.sort_by(|a, b| a.name.cmp(&b.name));
+        let takes_part = now.phase == Some(Phase::Member);
+        ClusterStatus {
+            cluster: self.name.to_string(),
+            node: self.called.clone(),
+            takes_part,
+            trouble: now.trouble.clone().or_else(|| {
+                (!takes_part).then(|| "it has not been let in yet, or is being let go of".to_owned())
+            }),
+            summary: summary(&pools, &nodes, read.is_some()),
+            pools,
+            nodes,
+        }
+    }
+
+    fn member(&self, now: &Status, seen: &MemberState) -> ClusterMember {
+        let member = seen.member.clone();
+        let age = seen.beat.map(|at| boot_time().since(at));
+        let silent = age.is_none_or(|age| age > Settings::default().claim_after) && seen.node != self.me;
+        let state = match &member {
+            _ if silent => ClusterMemberState::Silent,
+            Some(member) if member.draining => ClusterMemberState::Draining,
+            Some(member) if member.paused => ClusterMemberState::Paused,
+            _ => ClusterMemberState::Up,
+        };
+        let owns = now.owners.iter().filter(|(pool, _)| Self::owner_in(now, pool.0) == Some(seen.node));
+        let link = now.links.iter().find(|link| link.node == seen.node);
+        let (addresses, api, release) =
+            member.map(|member| (member.addresses, member.api, member.release)).unwrap_or_default();
+        ClusterMember {
+            name: self.name_of(seen.node),
+            number: seen.node.number(),
+            state,
+            beat_age_ms: age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+            pools: owns.count() as u64,
+            addresses,
+            api,
+            release,
+            trouble: link.and_then(|link| link.trouble.clone()),
+        }
+    }
+
+    fn away(&self, node: NodeId) -> ClusterMember {
+        ClusterMember {
+            name: self.name_of(node),
+            number: node.number(),
+            state: ClusterMemberState::Away,
+            beat_age_ms: None,
+            pools: 0,
+            addresses: Vec::new(),
+            api: String::new(),
+            release: String::new(),
+            trouble: None,
+        }
+    }
+
+    fn pool(
+        &self,
+        now: &Status,
+        read: Option<&Read>,
+        nodes: &[ClusterMember],
+        guid: Uuid,
+        name: String,
+        why: &impl Fn(Uuid) -> Option<String>,
+    ) -> ClusterPool {
+        let owner = now.owners.iter().find(|(pool, _)| pool.0 == guid).and_then(|(_, owner)| owner.clone());
+        let epoch = owner.as_ref().map_or(0, |owner| owner.epoch);
+        let holder = owner.and_then(|owner| owner.holder);
+        let here = now.pools.iter().find(|pool| pool.pool.0 == guid && pool.epoch == epoch);
+        let served = read.map(|read| read.served.get(&PoolId(guid)) == Some(&epoch));
+        let up = |node: NodeId| {
+            let found = nodes.iter().find(|member| member.number == node.number());
+            found.is_some_and(|member| member.state > ClusterMemberState::Silent)
+        };
+        let state = match (holder, here) {
+            (None, _) => ClusterPoolState::Unowned,
+            (Some(holder), Some(here)) if holder.node == self.me => match (here.order, here.done) {
+                (Order::Publish, true) => ClusterPoolState::Online,
+                _ => ClusterPoolState::Moving,
+            },
+            (Some(holder), _) if holder.node == self.me => ClusterPoolState::Moving,
+            (Some(holder), _) if !up(holder.node) => ClusterPoolState::Silent,
+            _ => match served {
+                Some(true) => ClusterPoolState::Online,
+                Some(false) => ClusterPoolState::Moving,
+                None => ClusterPoolState::Unknown,
+            },
+        };
+        let reason = if state == ClusterPoolState::Online { None } else { why(guid) };
+        let owner = holder.map(|holder| self.name_of(holder.node));
+        ClusterPool { name, guid, owner, epoch, state, reason }
+    }
+}
+
+fn names<'a>(items: impl Iterator<Item = &'a str>) -> String {
+    items.collect::<Vec<_>>().join(", ")
+}
+
+/// Who owns what, who is away, and what a further loss would do.
+fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool) -> Vec<String> {
+    let mut told = Vec::new();
+    for node in nodes {
+        let own: Vec<&str> = pools
+            .iter()
+            .filter(|pool| pool.owner.as_deref() == Some(&node.name))
+            .map(|pool| pool.name.as_str())
+            .collect();
+        let what = if own.is_empty() { "has no pools".to_owned() } else { format!("has {}", own.join(", ")) };
+        told.push(match node.state {
+            ClusterMemberState::Up => format!("Node {} is up and {what}.", node.name),
+            ClusterMemberState::Paused => format!("Node {} is paused and {what}.", node.name),
+            ClusterMemberState::Draining => format!("Node {} gives its pools away; it {what}.", node.name),
+            ClusterMemberState::Silent => format!("Node {} is not heard of; it {what}.", node.name),
+            ClusterMemberState::Away => format!("Node {} is away.", node.name),
+        });
+    }
+    let unserved: Vec<&ClusterPool> =
+        pools.iter().filter(|pool| pool.state < ClusterPoolState::Unknown).collect();
+    if !unserved.is_empty() {
+        told.push(format!("Not served now: {}.", names(unserved.iter().map(|pool| pool.name.as_str()))));
+    }
+    if !readable {
+        told.push("The shared state (etcd) cannot be read: nobody can take over until it can.".to_owned());
+    }
+    let up = nodes.iter().filter(|node| node.state == ClusterMemberState::Up).count();
+    told.push(match up {
+        0 => "No node takes pools.".to_owned(),
+        1 => "No other node can take over: a further loss ends service.".to_owned(),
+        _ => {
+            format!("If a node is lost, the others take its pools over: {} can.", many(up as u64 - 1, "node"))
+        }
+    });
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u16, state: ClusterMemberState) -> ClusterMember {
+        ClusterMember {
+            name: format!("n{number}"),
+            number,
+            state,
+            beat_age_ms: Some(1),
+            pools: 0,
+            addresses: Vec::new(),
+            api: String::new(),
+            release: String::new(),
+            trouble: None,
+        }
+    }
+
+    #[test]
+    fn the_summary_says_what_a_further_loss_would_do() {
+        let pool = ClusterPool {
+            name: "p".into(),
+            guid: Uuid::nil(),
+            owner: Some("n1".into()),
+            epoch: 3,
+            state: ClusterPoolState::Online,
+            reason: None,
+        };
+        let (up, away) = (ClusterMemberState::Up, ClusterMemberState::Away);
+        let all = summary(std::slice::from_ref(&pool), &[node(1, up), node(2, up), node(3, away)], true);
+        assert_eq!(
+            all,
+            [
+                "Node n1 is up and has p.",
+                "Node n2 is up and has no pools.",
+                "Node n3 is away.",
+                "If a node is lost, the others take its pools over: 1 node can."
+            ]
+        );
+        let moving = ClusterPool { state: ClusterPoolState::Moving, ..pool };
+        let alone = summary(&[moving], &[node(1, up), node(2, away)], false);
+        assert!(alone.iter().any(|told| told.contains("Not served now: p")), "{alone:?}");
+        assert!(alone.iter().any(|told| told.contains("etcd")), "{alone:?}");
+        assert!(alone.iter().any(|told| told.contains("ends service")), "{alone:?}");
+    }
+}

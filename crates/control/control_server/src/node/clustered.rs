@@ -1,0 +1,305 @@
+//! What is different on a node of a cluster: pools that others have, pools that are made or taken in, and the verbs of the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cluster_store::keys::PoolId;
+use control_api::{ClusterStatus, Code, Done, PoolCreate, Problem};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use super::disk_table::Known;
+use super::disks::{BUSY_LOOKS, BUSY_PAUSE};
+use super::path::{Step, Turn};
+use super::pools::join_all;
+use super::ties::OnVolume;
+use super::{Node, NodeDriver, missing};
+use crate::backend::{Current, DiskContent, OpenTold, PoolDisk, PoolHandle};
+use crate::cluster::Cluster;
+
+/// How long somebody waits for a pool to come up, or to go, by orders.
+const COMES_WITHIN: Duration = Duration::from_secs(60);
+/// A pool is looked at so often meanwhile, and asked to move so often.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+impl Node {
+    /// Is a node of a cluster from now on: pools come by orders. To be called before it begins.
+    pub(crate) fn joins(self: &Arc<Self>, place: Arc<Cluster>) -> NodeDriver {
+        if let Ok(users) = &self.backends.users {
+            place.share_users(users);
+            if let Err(error) = users.catch_up() {
+                tracing::warn!(%error, "the node begins with the users that it knew last");
+            }
+        }
+        let _ = self.cluster.set(place);
+        NodeDriver::new(self.clone())
+    }
+
+    /// Takes part in its cluster no more: all pools are stopped.
+    pub(crate) async fn leave_service(&self) {
+        if let Some(cluster) = self.cluster.get() {
+            cluster.stop().await;
+        }
+    }
+
+    /// Takes up what other nodes have changed of the configuration, and serves by it.
+    ///
+    /// # Errors
+    /// When it cannot be read: what was known goes on.
+    pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
+        if !self.config.catch_up()? {
+            return Ok(());
+        }
+        tracing::info!("the configuration was changed by another node");
+        self.look().await;
+        self.close_dropped_pools().await;
+        self.open_pools(None).await;
+        self.reconcile().await;
+        Ok(())
+    }
+
+    /// Takes up what other nodes have changed of users and groups.
+    ///
+    /// # Errors
+    /// When it cannot be read: those that were known stay.
+    pub(crate) fn catch_up_users(&self) -> Result<(), Problem> {
+        let Ok(users) = &self.backends.users else { return Ok(()) };
+        match users.catch_up() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Problem::new(Code::Unavailable, error.to_string())),
+        }
+    }
+
+    /// Whether pools are brought up and stopped by orders.
+    pub(super) fn is_driven(&self) -> bool {
+        self.driven.load(Ordering::Acquire)
+    }
+
+    fn cluster(&self) -> Result<&Arc<Cluster>, Problem> {
+        self.cluster.get().ok_or_else(|| {
+            Problem::new(Code::WrongState, "This node is on its own: it belongs to no cluster.")
+                .todo("`holdfast cluster init` makes it the first node of one.")
+        })
+    }
+
+    /// Why a pool cannot be used at this node: another one has it.
+    pub(super) fn not_here(&self, pool: Uuid) -> Option<Problem> {
+        self.cluster.get()?.not_here(pool)
+    }
+
+    /// Where pools are that other nodes have, in one problem; none where all are here.
+    pub(super) fn elsewhere(&self) -> Option<Problem> {
+        let cluster = self.cluster.get()?;
+        let pools = self.config.with(|config| config.pools.clone());
+        let mut found = pools.iter().filter_map(|pool| Some((pool, cluster.not_here(pool.guid)?))).map(
+            |(pool, problem)| Problem {
+                detail: format!("pool {}: {}", pool.name, problem.detail),
+                ..problem
+            },
+        );
+        let first = found.next()?;
+        let details: Vec<String> =
+            std::iter::once(first.detail.clone()).chain(found.map(|other| other.detail)).collect();
+        Some(Problem { detail: details.join("; "), ..first })
+    }
+
+    /// Whether a thing on a volume may be served by another node: its volume is in no pool that is here, and not all pools are.
+    pub(super) fn may_be_elsewhere(&self, item: &(impl OnVolume + ?Sized)) -> bool {
+        self.cluster.get().is_some()
+            && match self.pool_of(item) {
+                Some(pool) => self.not_here(pool).is_some(),
+                None => self.config.with(|config| {
+                    config
+                        .pools
+                        .iter()
+                        .any(|pool| !self.is_open(pool.guid) && self.not_here(pool.guid).is_some())
+                }),
+            }
+    }
+
+    /// Looks at disks on which nothing was found when they were looked at last: the pool may have been made on them since, on another
+    /// node, or whoever had them may be gone only now.
+    pub(super) async fn look_for_members(&self, pool: Uuid) {
+        for _ in 0..BUSY_LOOKS {
+            let blank = |known: &Known| {
+                known.present
+                    && known.open.is_none()
+                    && matches!(known.content, None | Some(DiskContent::Empty))
+            };
+            let blank: Vec<Known> = self.disks.all().into_iter().filter(|known| blank(known)).collect();
+            join_all(blank.iter().map(|known| self.probe(&known.found.id)).collect()).await;
+            let ours = self.disks_of(pool);
+            let busy = |known: &Known| {
+                known.present
+                    && known.busy
+                    && (known.content.is_none() || ours.iter().any(|of| of.found.id == known.found.id))
+            };
+            if !self.disks.all().iter().any(busy) {
+                return;
+            }
+            tokio::time::sleep(BUSY_PAUSE).await;
+            self.take_back(pool).await;
+        }
+    }
+
+    /// The configuration by which this node serves: its portals have tags that no other node's have, though the target is the same.
+    pub(super) fn serving_config(&self) -> Current {
+        let current = self.config.current();
+        let Some(cluster) = self.cluster.get() else { return current };
+        let mut config = (*current.config).clone();
+        // One name for shares, whichever node they are on.
+        if config.smb.name.is_empty() {
+            config.smb.name = cluster.name().to_string();
+        }
+        config.portals.iter_mut().for_each(|portal| portal.group = cluster.portal_tag(portal.group));
+        Current { config: Arc::new(config), ..current }
+    }
+
+    /// Gives a pool that was just made to the cluster as this node's, and waits until it is served: it comes up by orders, with its disks
+    /// fenced, as it will ever after.
+    pub(super) async fn hand_in(
+        &self,
+        request: &PoolCreate,
+        disks: &[PoolDisk],
+        handle: Arc<dyn PoolHandle>,
+        turn: Turn,
+    ) -> Result<(), Problem> {
+        let (guid, epoch) = (turn.pool(), handle.info().epoch);
+        let given = match handle.close().await {
+            Ok(()) => self.backends.owner.made(guid, epoch + 1).await,
+            Err(problem) => Err(problem),
+        };
+        let named = given.and_then(|()| self.name_pool(&request.name, guid));
+        if let Err(problem) = named {
+            // Nobody knows of it yet.
+            if let Err(problem) = self.backends.owner.forget(guid).await {
+                tracing::warn!(%problem, "what the cluster keeps of a pool that was not made stays");
+            }
+            if let Err(problem) = handle.destroy(disks.to_vec()).await {
+                tracing::warn!(%problem, "a pool that was not made is left on its disks");
+            }
+            return Err(problem);
+        }
+        drop((handle, turn));
+        for disk in disks {
+            self.probe(&disk.id).await;
+        }
+        self.comes_up(guid).await
+    }
+
+    /// Takes a pool whose disks are here into the cluster as this node's, and waits until it is served.
+    pub(super) async fn take_in(&self, pool: Uuid, told: OpenTold) -> Result<(), Problem> {
+        if self.is_open(pool) {
+            return Ok(());
+        }
+        let mut above = 0;
+        loop {
+            self.told.lock().insert(pool, told);
+            self.pools.lock().entry(pool).or_default().reason = None;
+            self.surpassed.lock().remove(&pool);
+            self.backends.owner.take(pool, above).await?;
+            let came = self.comes_up(pool).await;
+            // It was with others, or what the cluster keeps of it is older than its disks: they say how far epochs have come.
+            match self.surpassed.lock().remove(&pool) {
+                Some(known) if came.is_err() && known > above => above = known,
+                _ => return came,
+            }
+        }
+    }
+
+    /// Waits until a pool of this node is served, or it is known why not.
+    async fn comes_up(&self, pool: Uuid) -> Result<(), Problem> {
+        let path = self.path(pool);
+        let coming = async {
+            loop {
+                if self.is_open(pool) && path.step() == Step::Serving {
+                    return Ok(());
+                }
+                if let Some(problem) = self.not_here(pool) {
+                    return Err(problem);
+                }
+                let refused = || Problem::new(Code::InUse, "its disks know a higher epoch");
+                if self.surpassed.lock().contains_key(&pool) {
+                    return Err(refused());
+                }
+                let slot = self.pools.lock().get(&pool).cloned().unwrap_or_default();
+                if let Some(reason) = slot.reason.filter(|_| path.step() == Step::Idle) {
+                    let problem =
+                        Problem::new(Code::WrongState, format!("pool {} is not open: {reason}.", slot.name));
+                    return Err(Problem { todo: slot.todo, ..problem });
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        let late = |_| {
+            Err(Problem::new(Code::Unavailable, "the pool has not come up yet; it goes on by itself.")
+                .todo("`holdfast cluster status` says how far it is."))
+        };
+        timeout(COMES_WITHIN, coming).await.unwrap_or_else(late)
+    }
+
+    /// The cluster at a glance.
+    ///
+    /// # Errors
+    /// On a node of its own.
+    pub async fn cluster_show(&self) -> Result<ClusterStatus, Problem> {
+        let cluster = self.cluster()?;
+        let pools: BTreeMap<Uuid, String> = self
+            .config
+            .with(|config| config.pools.iter().map(|pool| (pool.guid, pool.name.clone())).collect());
+        let why = |pool: Uuid| self.pools.lock().get(&pool).and_then(|slot| slot.reason.clone());
+        Ok(cluster.show(pools, why).await)
+    }
+
+    /// Lets this node take no pools, and give away those that it has when it is drained.
+    ///
+    /// # Errors
+    /// On a node of its own, and for another node, which has to be asked itself.
+    pub async fn node_pause(&self, node: &str, drain: bool) -> Result<Done, Problem> {
+        self.cluster()?.set_mode(node, true, drain).await?;
+        Ok(Done::new(if drain {
+            format!(
+                "Node {node} takes no pools, and gives away those that it has; `holdfast cluster status` says when it has none."
+            )
+        } else {
+            format!("Node {node} takes no pools; it keeps those that it has.")
+        }))
+    }
+
+    /// Lets this node take pools again.
+    ///
+    /// # Errors
+    /// As [`Node::node_pause`].
+    pub async fn node_resume(&self, node: &str) -> Result<Done, Problem> {
+        self.cluster()?.set_mode(node, false, false).await?;
+        Ok(Done::new(format!("Node {node} takes pools again.")))
+    }
+
+    /// Moves a pool of this node to another one, and waits until that owns it.
+    ///
+    /// # Errors
+    /// When this node does not own it, there is no such node, or that takes no pools now.
+    pub async fn pool_move(&self, pool: &str, node: &str) -> Result<Done, Problem> {
+        let cluster = self.cluster()?;
+        let found = self.config.with(|config| {
+            let named =
+                |known: &&control_api::PoolConfig| known.name == pool || known.guid.to_string() == pool;
+            config.pools.iter().find(named).cloned()
+        });
+        let found = found.ok_or_else(|| missing("pool", pool, "holdfast cluster status"))?;
+        if let Some(problem) = self.not_here(found.guid) {
+            return Err(Problem { detail: format!("pool {}: {}.", found.name, problem.detail), ..problem });
+        }
+        let moved = timeout(COMES_WITHIN, cluster.move_pool(PoolId(found.guid), node)).await;
+        moved.unwrap_or_else(|_| {
+            Err(Problem::new(
+                Code::Unavailable,
+                format!("pool {} is still on its way to node {node}.", found.name),
+            )
+            .todo("`holdfast cluster status` says where it is."))
+        })?;
+        Ok(Done::new(format!("Pool {} is with node {node}.", found.name)))
+    }
+}

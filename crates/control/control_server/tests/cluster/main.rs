@@ -1,0 +1,9 @@
+//! Nodes of a cluster: pools on disks that all reach, owned by one at a time. Parts are in memory, the ownership is real.
+#![cfg(feature = "memory")]
+#![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod shared;
+mod takeover;
+mod world;

@@ -1,0 +1,54 @@
+//! What all nodes have in common: configuration and users.
+
+use serde_json::json;
+
+use crate::world::{Member, World, comes, make};
+
+fn has_user(node: &Member, name: &str) -> bool {
+    let users = node.get("/v1/users");
+    users["items"].as_array().into_iter().flatten().any(|user| user["name"] == name)
+}
+
+#[test]
+fn a_change_on_one_node_is_one_on_all() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    first.send("POST", "/v1/users", &json!({ "name": "ann", "password": "correct horse" }));
+    let second = world.start(2);
+    assert!(has_user(&second, "ann"), "it begins with what all have");
+    assert_eq!(second.get("/v1/config")["lun"][0]["name"], "l");
+    // Both change it; each sees what the other has changed.
+    second.send(
+        "POST",
+        "/v1/initiator-groups",
+        &json!({ "name": "g2", "initiators": ["iqn.2026-11.example:b"] }),
+    );
+    first.send(
+        "POST",
+        "/v1/initiator-groups",
+        &json!({ "name": "g1", "initiators": ["iqn.2026-11.example:a"] }),
+    );
+    second.send("POST", "/v1/users", &json!({ "name": "bob", "password": "battery staple" }));
+    let groups = |node: &Member| node.get("/v1/config")["initiator_group"].as_array().map_or(0, Vec::len);
+    comes("both have both", || groups(&first) == groups(&second) && has_user(&first, "bob"));
+    // What is a node's own stays its own.
+    first.send("POST", "/v1/portals", &json!({ "address": "127.0.0.1:0" }));
+    assert!(second.get("/v1/config")["portal"].is_null());
+    // A LUN more, made where the pool is not, is refused with where it is; made where it is, both know it.
+    let lun = json!({ "name": "m", "volume": "v", "size_bytes": 8192, "map": [{ "everyone": true }] });
+    let told = second.refused("POST", "/v1/luns", &lun, "other-node");
+    assert!(told.contains("node n1"), "{told}");
+    first.send("POST", "/v1/luns", &lun);
+    comes("the other node knows it", || second.get("/v1/config")["lun"].as_array().map_or(0, Vec::len) == 2);
+    for node in [first, second] {
+        node.stop();
+    }
+    // A node that comes back while nobody else is there has what was known last.
+    let second = world.start(2);
+    assert_eq!(second.get("/v1/config")["lun"].as_array().map_or(0, Vec::len), 2);
+    assert!(has_user(&second, "bob"));
+    comes("it takes over what is nobody's", || second.serves("m", "s"));
+    second.stop();
+}

@@ -1,0 +1,202 @@
+//! Three nodes of a cluster in one process: parts in memory, disks that all of them reach, a store that they share.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use cluster_node::{Incarnations, LinkTls, Settings, Timings, node_name};
+use cluster_store::keys::{ClusterName, NodeId};
+use cluster_store::{ClusterStore, LocalStore};
+use control_server::cluster::Membership;
+use control_server::memory::{Machine, MemoryIscsi, MemorySmb};
+use control_server::{FoundDisk, NodeOptions, Running};
+use serde_json::{Value, json};
+use shard_runtime::SystemClock;
+use test_etcd::Authority;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::common;
+
+/// Threads of a node's runtime.
+const THREADS: usize = 2;
+/// How long anything is waited for, far beyond what a busy machine needs.
+const LIMIT: Duration = Duration::from_secs(90);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Times that a machine which does much else does not break.
+fn patient() -> Settings {
+    let usual = Settings::default();
+    Settings {
+        permit: usual.permit * 2,
+        claim_after: usual.claim_after * 2,
+        promise_used: usual.promise_used * 2,
+        promise_kept: usual.promise_kept * 2,
+        stand_still: usual.stand_still * 2,
+        ..usual
+    }
+}
+
+/// What all nodes have in common.
+pub(crate) struct World {
+    pub(crate) machine: Arc<Machine>,
+    store: Arc<dyn ClusterStore>,
+    authority: Authority,
+    dir: tempfile::TempDir,
+}
+
+/// A node, on a runtime of its own: it can be killed and frozen as a process can.
+pub(crate) struct Member {
+    pub(crate) iscsi: Arc<MemoryIscsi>,
+    pub(crate) smb: Arc<MemorySmb>,
+    runtime: Runtime,
+    running: Option<Running>,
+    ice: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let machine = Arc::new(Machine::default());
+        let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+        *machine.found.lock() = ["a", "b", "c", "d"].map(disk).to_vec();
+        let store = LocalStore::open(&dir.path().join("store")).expect("a store");
+        Self { machine, store: Arc::new(store), authority: Authority::new(), dir }
+    }
+
+    pub(crate) fn data(&self, number: u16) -> PathBuf {
+        self.dir.path().join(number.to_string())
+    }
+
+    fn membership(&self, number: u16) -> Membership {
+        let node = NodeId::new(number).expect("a number");
+        let identity = self.authority.issue(&[&node_name(node)]);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let (ca, certificate, key) = (self.authority.pem(), &identity.certificate, &identity.key);
+        let tls = LinkTls::new(ca.as_bytes(), certificate.as_bytes(), key.as_bytes()).expect("certificates");
+        Membership {
+            cluster: ClusterName::new("test").expect("a name"),
+            node,
+            name: format!("n{number}"),
+            listener,
+            addresses: vec![address],
+            api: String::new(),
+            tls,
+            timings: Timings::new(patient()).expect("times"),
+            incarnations: Incarnations::open(&self.dir.path().join(format!("lives-{number}")))
+                .expect("opened"),
+            secret: b"known to all nodes".to_vec(),
+            store: self.store.clone(),
+            runtime: None,
+        }
+    }
+
+    pub(crate) fn start(&self, number: u16) -> Member {
+        let runtime =
+            Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().expect("a runtime");
+        let (iscsi, smb) = (Arc::new(MemoryIscsi::default()), Arc::new(MemorySmb::default()));
+        let options = NodeOptions { data_dir: self.data(number), socket: None, shards: None, http: None };
+        let (machine, parts, membership) =
+            (self.machine.clone(), (iscsi.clone(), smb.clone()), self.membership(number));
+        let running = runtime.block_on(async move {
+            let backends = move |data: &Path, _| {
+                let mut backends = machine.backends(data);
+                (backends.iscsi, backends.smb) = parts;
+                Ok(backends)
+            };
+            let clock = Arc::new(SystemClock::new());
+            let node = Running::start_member(options, clock, membership, backends).await.expect("starts");
+            node.wait_ready().await;
+            node
+        });
+        Member { iscsi, smb, runtime, running: Some(running), ice: Arc::default() }
+    }
+}
+
+impl Member {
+    fn node(&self) -> &Running {
+        self.running.as_ref().expect("it runs")
+    }
+
+    pub(crate) fn send(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.runtime.block_on(common::send(self.node(), method, path, body))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Value {
+        self.runtime.block_on(common::get(self.node(), path))
+    }
+
+    pub(crate) fn refused(&self, method: &str, path: &str, body: &Value, code: &str) -> String {
+        self.runtime.block_on(common::refused(self.node(), method, path, body, code))
+    }
+
+    /// Whether it takes part.
+    pub(crate) fn takes_part(&self) -> bool {
+        self.get("/v1/cluster")["takes_part"] == true
+    }
+
+    /// The pool as this node sees it: owner and state.
+    pub(crate) fn pool(&self, name: &str) -> (String, String) {
+        let cluster = self.get("/v1/cluster");
+        let pools = cluster["pools"].as_array().cloned().unwrap_or_default();
+        let found = pools.into_iter().find(|pool| pool["name"] == name).unwrap_or_default();
+        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        (text("owner"), text("state"))
+    }
+
+    /// Whether it serves this LUN and this share, both or none.
+    pub(crate) fn serves(&self, lun: &str, share: &str) -> bool {
+        self.iscsi.served.lock().contains(lun) && self.smb.served.lock().contains_key(share)
+    }
+
+    pub(crate) fn stop(mut self) {
+        let running = self.running.take().expect("it runs");
+        self.runtime.block_on(running.stop()).expect("stops");
+    }
+
+    /// As `kill -9` does: nothing of it goes on, and nobody is told.
+    pub(crate) fn kill(mut self) {
+        std::mem::forget(self.running.take());
+        self.runtime.shutdown_background();
+    }
+
+    /// As SIGSTOP does, until it is thawed.
+    pub(crate) fn freeze(&self) {
+        *self.ice.0.lock().expect("a lock") = true;
+        for _ in 0..THREADS {
+            let ice = self.ice.clone();
+            self.runtime.spawn(async move {
+                let frozen = ice.0.lock().expect("a lock");
+                drop(ice.1.wait_while(frozen, |frozen| *frozen).expect("a lock"));
+            });
+        }
+    }
+
+    pub(crate) fn thaw(&self) {
+        *self.ice.0.lock().expect("a lock") = false;
+        self.ice.1.notify_all();
+    }
+}
+
+/// Waits for something that has to come.
+#[expect(clippy::disallowed_methods, reason = "a thread of a test")]
+pub(crate) fn comes(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..LIMIT.as_millis() / PAUSE.as_millis() {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    panic!("{what} does not come");
+}
+
+/// A pool `p` with a volume, a LUN `l` and a share `s`.
+pub(crate) fn make(node: &Member) {
+    node.send("POST", "/v1/targets", &json!({ "name": "iqn.2026-11.example:t" }));
+    node.send("POST", "/v1/pools", &json!({ "name": "p", "disks": ["a", "b"], "confirm": "p" }));
+    node.send("POST", "/v1/volumes", &json!({ "name": "v", "pool": "p", "size_bytes": 1 << 30 }));
+    let lun = json!({ "name": "l", "volume": "v", "size_bytes": 8192, "map": [{ "everyone": true }] });
+    node.send("POST", "/v1/luns", &lun);
+    node.send("POST", "/v1/shares", &json!({ "name": "s", "volume": "v" }));
+}

@@ -1,0 +1,288 @@
+//! A lane's task: jobs become commands, and answers become ends of jobs; a session that breaks is replaced.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use block_device::BlockErrorKind;
+use iscsi_client::{Buffers, ClientError, Command, CommandEnd, Ended};
+use scsi_defs::asc;
+use shard_runtime::{Monotonic, sleep};
+
+use crate::connection::Connection;
+use crate::greeting::{self, PAUSE};
+use crate::lane::{ATTEMPTS, Data, Failure, Job, Lane};
+use crate::shared::Shared;
+use crate::verdict::{Verdict, tells_of_start, verdict};
+
+/// Pauses between attempts to connect, up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// An idle session looks at its clock this often.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Jobs under way, by tag.
+struct Slots {
+    jobs: Vec<Option<Job>>,
+    free: Vec<usize>,
+    /// Jobs for which the target was busy.
+    held: Vec<(Monotonic, Job)>,
+}
+
+impl Slots {
+    fn new(depth: usize) -> Self {
+        Self { jobs: (0..depth).map(|_| None).collect(), free: (0..depth).rev().collect(), held: Vec::new() }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.free.len() == self.jobs.len() && self.held.is_empty()
+    }
+
+    fn release(&mut self, tag: usize) -> Option<Job> {
+        let job = self.jobs.get_mut(tag)?.take()?;
+        self.free.push(tag);
+        Some(job)
+    }
+
+    /// Everything that is under way or held.
+    fn take_all(&mut self) -> Vec<Job> {
+        let tags = 0..self.jobs.len();
+        let mut jobs: Vec<Job> = tags.filter_map(|tag| self.release(tag)).collect();
+        jobs.extend(self.held.drain(..).map(|(_, job)| job));
+        jobs
+    }
+
+    /// When the oldest command was begun.
+    fn oldest(&self) -> Option<Monotonic> {
+        self.jobs.iter().flatten().map(|job| job.begun).min()
+    }
+}
+
+impl Buffers for Slots {
+    fn input(&mut self, tag: usize) -> &mut [u8] {
+        match self.jobs.get_mut(tag) {
+            Some(Some(Job { order, .. })) => match &mut order.data {
+                Data::In(buf) => buf,
+                _ => &mut [],
+            },
+            _ => &mut [],
+        }
+    }
+
+    fn output(&self, tag: usize) -> &[u8] {
+        match self.jobs.get(tag) {
+            Some(Some(Job { order, .. })) => match &order.data {
+                Data::Out(buf) => buf,
+                _ => &[],
+            },
+            _ => &[],
+        }
+    }
+}
+
+/// Serves a lane from its first connection until the disk is closed or gone.
+pub(crate) async fn run(shared: Arc<Shared>, number: usize, mut connection: Connection) {
+    let Some(lane) = shared.lanes.get(number).map(Arc::clone) else { return };
+    let mut slots = Slots::new(shared.settings.login.depth.clamp(1, 1 << 16));
+    loop {
+        let error = match serve(&shared, &lane, &mut connection, &mut slots).await {
+            Ok(()) => return connection.close(&shared.settings).await,
+            Err(error) => error,
+        };
+        // The target's end of it ends before we log in anew, at the latest then.
+        drop(connection);
+        tracing::warn!("{}: the session {number} has broken, and is opened anew: {error}", shared.name);
+        match reconnect(&shared, &lane, number).await {
+            Some(again) => connection = again,
+            None => {
+                slots.take_all().into_iter().for_each(|job| shared.fail_closed(job));
+                return;
+            }
+        }
+        // The old session's commands have ended: they may be begun again.
+        let (again, over) = slots.take_all().into_iter().partition(|job: &Job| job.order.repeatable);
+        lane.put_back(again);
+        let over: Vec<Job> = over;
+        over.into_iter().for_each(|job| {
+            job.fail(
+                BlockErrorKind::Io,
+                "the session broke before it was answered, and it must not be done twice",
+            );
+        });
+    }
+}
+
+/// Connects again under the same name; `None` when the disk is closed, or gone.
+async fn reconnect(shared: &Shared, lane: &Lane, number: usize) -> Option<Connection> {
+    let settings = &shared.settings;
+    let (begun, login) = (settings.clock.now(), settings.login_of(number));
+    let mut pause = Duration::from_millis(5);
+    loop {
+        if shared.is_over() {
+            return None;
+        }
+        let attempt = async {
+            let mut connection = Connection::open(settings, &login).await?;
+            shared.meet_again(&mut connection).await?;
+            Ok::<_, ClientError>(connection)
+        };
+        let last = match attempt.await {
+            Ok(connection) => return Some(connection),
+            Err(error) => error,
+        };
+        let away = settings.clock.now().since(begun);
+        if !last.is_lost() || away >= settings.times.away {
+            shared.give_up(BlockErrorKind::Gone, &format!("the target stays away: {last}"));
+            return None;
+        }
+        // Woken by a close of the disk, besides.
+        let _ = shard_runtime::timeout(pause, lane.work.notified()).await;
+        sleep(Duration::from_millis(1)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Works through the lane's jobs; ends with success when the disk is closed and nothing is under way.
+async fn serve(
+    shared: &Arc<Shared>,
+    lane: &Arc<Lane>,
+    connection: &mut Connection,
+    slots: &mut Slots,
+) -> Result<(), ClientError> {
+    let settings = &shared.settings;
+    let mut ended: Vec<Ended> = Vec::new();
+    loop {
+        let now = settings.clock.now();
+        if shared.is_over() {
+            slots.take_all().into_iter().for_each(|job| shared.fail_closed(job));
+            return Ok(());
+        }
+        begin(shared, lane, connection, slots, now)?;
+        if slots.oldest().is_some_and(|begun| now.since(begun) > settings.times.command) {
+            return Err(ClientError::Protocol(
+                "it does not carry a command out in the time that one may take",
+            ));
+        }
+        let patience = match (slots.held.is_empty(), slots.is_idle()) {
+            (false, _) => PAUSE,
+            (true, false) => settings.times.ask.min(IDLE),
+            (true, true) => IDLE,
+        };
+        let called = lane.work.notified();
+        connection.turn(settings, patience, called, slots, &mut ended).await?;
+        let now = settings.clock.now();
+        for Ended { tag, end } in ended.drain(..) {
+            if let Some(job) = slots.release(tag) {
+                finish(shared, lane, slots, job, end, now);
+            }
+        }
+    }
+}
+
+/// Begins jobs as long as there is place.
+fn begin(
+    shared: &Shared,
+    lane: &Lane,
+    connection: &mut Connection,
+    slots: &mut Slots,
+    now: Monotonic,
+) -> Result<(), ClientError> {
+    let (due, later) =
+        std::mem::take(&mut slots.held).into_iter().partition(|(since, _)| now.since(*since) >= PAUSE);
+    slots.held = later;
+    let due: Vec<(Monotonic, Job)> = due;
+    lane.put_back(due.into_iter().map(|(_, job)| job).collect());
+    while !connection.state.is_full()
+        && let Some(tag) = slots.free.pop()
+    {
+        let Some(mut job) = lane.take() else {
+            slots.free.push(tag);
+            return Ok(());
+        };
+        job.begun = now;
+        job.attempts += 1;
+        if job.attempts > ATTEMPTS {
+            slots.free.push(tag);
+            job.fail(BlockErrorKind::Io, "the target does not carry it out, however often it is asked to");
+            continue;
+        }
+        let (cdb, len, transfer) = (job.order.cdb, job.order.cdb_len, job.order.data.transfer());
+        if let Some(slot) = slots.jobs.get_mut(tag) {
+            *slot = Some(job);
+        }
+        let command = Command { lun: shared.lun, cdb: cdb.get(..len).unwrap_or_default(), transfer };
+        connection.start(now, tag, &command, slots)?;
+    }
+    Ok(())
+}
+
+/// What becomes of a job that has ended.
+fn finish(
+    shared: &Arc<Shared>,
+    lane: &Lane,
+    slots: &mut Slots,
+    mut job: Job,
+    end: CommandEnd,
+    now: Monotonic,
+) {
+    let verdict = verdict(end);
+    if job.order.cached && matches!(verdict, Verdict::Done | Verdict::Failed(..)) {
+        // Here, not where the caller is told: the next thing this session hears may be that the target has started anew. Also what
+        // has failed may be there in part.
+        shared.written.fetch_add(1, Ordering::AcqRel);
+    }
+    match verdict {
+        Verdict::Done => {
+            let wanted = match &job.order.data {
+                Data::None => 0,
+                Data::In(buf) => buf.len(),
+                Data::Out(buf) => buf.len(),
+            };
+            let moved = end.moved as usize;
+            if moved == wanted || (job.order.may_be_short && moved < wanted) {
+                job.end(Ok(moved));
+            } else {
+                let why = format!("the target moved {moved} bytes of {wanted} and called it done");
+                job.fail(BlockErrorKind::Io, &why);
+            }
+        }
+        Verdict::Again(attention) => {
+            if let Some(attention) = attention {
+                hear(shared, attention);
+            }
+            lane.put_back(vec![job]);
+        }
+        Verdict::Busy(why) => {
+            let since = *job.busy_since.get_or_insert(now);
+            if now.since(since) > shared.settings.times.busy {
+                job.fail(BlockErrorKind::Io, &why);
+            } else {
+                slots.held.push((now, job));
+            }
+        }
+        Verdict::Failed(kind, why) => {
+            if kind == BlockErrorKind::OutOfRange {
+                shared.look_at_size();
+            }
+            job.end(Err(Failure { kind, why }));
+        }
+    }
+}
+
+/// What the target has to say.
+fn hear(shared: &Arc<Shared>, attention: u16) {
+    if attention == asc::CAPACITY_CHANGED {
+        shared.look_at_size();
+    } else if tells_of_start(attention) {
+        shared.hear_of_start();
+    }
+}
+
+/// Asks for the size anew.
+pub(crate) async fn learn_size(shared: Arc<Shared>) {
+    let order = crate::shared::order_in(&scsi_defs::request::READ_CAPACITY_16, 32).short();
+    if let Ok((Data::In(buf), moved)) = shared.carry_out(order).await
+        && let Some(capacity) = greeting::capacity(buf.get(..moved).unwrap_or_default())
+    {
+        shared.set_size(capacity);
+    }
+}

@@ -1,0 +1,230 @@
+//! Three `holdfast serve` with a real etcd own pools on disks that all of them reach: the pool is made on one, its owner is killed, another one
+//! serves it with all its data; moved by hand it goes on; a node that comes back takes part again.
+//!
+//! The disks are files of this machine, which a node opens for itself alone: whoever is killed lets go of them.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use cluster_identity::{
+    Authority, CLUSTER_DIR, CertificateRequest, ClusterIdentity, EtcdAccess, EtcdPem, NodeName, NodePem,
+    NodeRecord, new_key,
+};
+use cluster_store::keys::{ClusterName, NodeId};
+use serde_json::Value;
+use test_etcd::Etcd;
+
+use super::Context;
+use super::restart::qemu_io;
+use crate::node::binary;
+use crate::process::{Deadline, Running, command, need, run};
+use crate::{Outcome, Result, ensure};
+
+const NODES: u16 = 3;
+const DISKS: usize = 3;
+const DISK: u64 = 4 << 30;
+const TARGET: &str = "iqn.2026-11.test.holdfast:cluster";
+/// A command of the CLI.
+const VERB: Duration = Duration::from_secs(90);
+/// A takeover, on a machine that does much else.
+const TAKEOVER: Duration = Duration::from_secs(90);
+
+/// A node of the cluster.
+struct Member {
+    binary: PathBuf,
+    dir: PathBuf,
+    name: String,
+    portal: String,
+    process: Option<Running>,
+}
+
+fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
+    Outcome::Fail(format!("{what}: {why}"))
+}
+
+fn free_address() -> Result<String> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+impl Member {
+    /// Gives a node its place in the cluster, the disks, and a portal.
+    fn new(
+        context: &Context,
+        authority: &Authority,
+        etcd: &Etcd,
+        number: u16,
+        disks: &[PathBuf],
+    ) -> Result<Self> {
+        let dir = context.folder.join(format!("n{number}"));
+        std::fs::create_dir_all(&dir)?;
+        let (node, name) = (NodeId::new(number), NodeName::new(&format!("n{number}")));
+        let (Some(node), Ok(name)) = (node, name) else { return Err(failed("node", number)) };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let (node_key, request) = new_key().map_err(|why| failed("key", why))?;
+        let request = CertificateRequest::from_pem(&request).map_err(|why| failed("request", why))?;
+        let certificate =
+            authority.issue(&request, node, &name, &[], now).map_err(|why| failed("certificate", why))?;
+        let shown = etcd.authority().issue(&["holdfast"]);
+        let link = free_address()?;
+        let parse = |text: &str| text.parse().map_err(|why| failed("address", why));
+        let cluster = ClusterName::new("test").ok_or_else(|| failed("cluster", "no name"))?;
+        let record = NodeRecord {
+            cluster,
+            node,
+            name,
+            link_listen: parse(&link)?,
+            link_addresses: vec![link.clone()],
+            api_address: parse(&free_address()?)?,
+            etcd: EtcdAccess { endpoints: etcd.endpoints(), id: None, own_certificates: true, managed: None },
+        };
+        let etcd = EtcdPem {
+            ca: etcd.authority().pem().clone(),
+            certificate: shown.certificate,
+            key: shown.key.into(),
+        };
+        let pem = NodePem {
+            ca: authority.pem().into(),
+            ca_key: authority.key_pem(),
+            node: certificate,
+            node_key,
+            etcd: Some(etcd),
+        };
+        let identity = ClusterIdentity { record, pem };
+        identity.create(&dir.join(CLUSTER_DIR)).map_err(|why| failed("identity", why))?;
+        let portal = free_address()?;
+        let mut config = format!("schema = 1\n\n[[portal]]\naddress = \"{portal}\"\ngroup = 1\n");
+        for disk in disks {
+            config.push_str(&format!("\n[[disk]]\nid = \"{}\"\n", disk.display()));
+        }
+        std::fs::write(dir.join("config.toml"), config)?;
+        let mut member = Self { binary: binary()?, dir, name: format!("n{number}"), portal, process: None };
+        member.start()?;
+        Ok(member)
+    }
+
+    fn start(&mut self) -> Result {
+        let mut serve = command(&self.binary);
+        serve.args(["serve", "--shards", "1", "--data-dir"]).arg(&self.dir);
+        let log = self.dir.with_extension("log");
+        self.process = Some(Running::start("holdfast", serve, &log)?);
+        Ok(())
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let mut asked = command(&self.binary);
+        asked.arg("--node").arg(&self.dir).args(arguments);
+        run(VERB, &asked)?.ok(&arguments.join(" "))
+    }
+
+    fn cluster(&self) -> Result<Value> {
+        serde_json::from_str(&self.ask(&["cluster", "status", "--json"])?).map_err(|why| failed("JSON", why))
+    }
+
+    /// Owner and state of a pool, as this node sees it.
+    fn pool(&self, name: &str) -> Result<(String, String)> {
+        let cluster = self.cluster()?;
+        let pools = cluster["pools"].as_array().cloned().unwrap_or_default();
+        let found = pools.into_iter().find(|pool| pool["name"] == name).unwrap_or_default();
+        let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+        Ok((text("owner"), text("state")))
+    }
+
+    /// Waits until so many nodes take part, and this is one of them.
+    fn wait_for_nodes(&self, count: usize) -> Result {
+        Deadline::after(TAKEOVER).poll(&format!("{count} nodes"), || {
+            // Its socket may not be there yet.
+            let Ok(cluster) = self.cluster() else { return Ok(None) };
+            let nodes = cluster["nodes"].as_array().cloned().unwrap_or_default();
+            let up = nodes.iter().filter(|node| node["state"] == "up").count();
+            Ok((cluster["takes_part"] == true && up == count).then_some(()))
+        })
+    }
+
+    fn wait_for_owner(&self, pool: &str, is: impl Fn(&str) -> bool) -> Result<String> {
+        Deadline::after(TAKEOVER).poll(&format!("an owner of pool {pool}"), || {
+            let (owner, state) = self.pool(pool)?;
+            Ok((state == "online" && is(&owner)).then_some(owner))
+        })
+    }
+
+    fn url(&self) -> String {
+        format!("iscsi://{}/{TARGET}/0", self.portal)
+    }
+
+    fn kill(&mut self) -> Result {
+        match self.process.take() {
+            Some(mut process) => process.kill(),
+            None => Ok(()),
+        }
+    }
+
+    fn stop(&mut self) -> Result {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.signal("TERM")?;
+        let status = process.wait(Deadline::after(VERB))?;
+        ensure(status.success(), || format!("{} ended with {status}", self.name))
+    }
+}
+
+fn make(first: &Member, disks: &[PathBuf]) -> Result {
+    let disks: Vec<String> = disks.iter().map(|disk| disk.display().to_string()).collect();
+    let mut create = vec!["pool", "create", "p", "--yes"];
+    create.extend(disks.iter().map(String::as_str));
+    first.ask(&create)?;
+    first.ask(&["volume", "create", "v", "--pool", "p", "--size", "2G", "--resiliency", "mirror2"])?;
+    first.ask(&["target", "create", TARGET])?;
+    first.ask(&["lun", "create", "l", "--volume", "v", "--size", "256M"])?;
+    first.ask(&["initiator-group", "create", "all", "--any"])?;
+    first.ask(&["lun", "map", "l", "--target", TARGET, "--group", "all", "--number", "0"])?;
+    Ok(())
+}
+
+fn owner_of<'a>(nodes: &'a mut [Member], name: &str) -> Result<&'a mut Member> {
+    nodes.iter_mut().find(|node| node.name == name).ok_or_else(|| failed("owner", name))
+}
+
+fn disks(folder: &Path) -> Result<Vec<PathBuf>> {
+    let all: Vec<PathBuf> = (0..DISKS).map(|number| folder.join(format!("shared{number}"))).collect();
+    for path in &all {
+        std::fs::File::create(path)?.set_len(DISK)?;
+    }
+    Ok(all)
+}
+
+pub(super) fn takes_over(context: &Context) -> Result {
+    if context.peer || context.url.is_some() {
+        return Err(Outcome::Skip("needs nodes of its own".into()));
+    }
+    need("etcd", "etcd-server")?;
+    need("qemu-io", "qemu-utils")?;
+    let etcd = Etcd::start(1, &[]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let authority = Authority::new(now).map_err(|why| failed("authority", why))?;
+    let disks = disks(&context.folder)?;
+    let mut nodes = Vec::new();
+    for number in 1..=NODES {
+        nodes.push(Member::new(context, &authority, &etcd, number, &disks)?);
+        nodes[0].wait_for_nodes(usize::from(number))?;
+    }
+    make(&nodes[0], &disks)?;
+    ensure(nodes[0].pool("p")? == ("n1".into(), "online".into()), || "who made it has it".into())?;
+    qemu_io(&nodes[0].url(), &["write -P 0x5a 1M 8M", "write -P 0x17 60M 64k", "flush"])?;
+    ensure(qemu_io(&nodes[1].url(), &["read 0 4k"]).is_err(), || "a node serves what is another's".into())?;
+
+    nodes[0].kill()?;
+    let taken = nodes[1].wait_for_owner("p", |owner| owner != "n1" && !owner.is_empty())?;
+    let seen = nodes[2].wait_for_owner("p", |owner| owner == taken)?;
+    ensure(seen == taken, || format!("{taken} and {seen} both have it"))?;
+    let url = owner_of(&mut nodes, &taken)?.url();
+    qemu_io(&url, &["read -P 0x5a 1M 8M", "read -P 0x17 60M 64k", "write -P 0x33 4M 1M", "flush"])?;
+
+    // Back, it takes part and serves nothing; then it gets the pool by hand.
+    nodes[0].start()?;
+    nodes[0].wait_for_nodes(usize::from(NODES))?;
+    ensure(nodes[0].wait_for_owner("p", |_| true)? == taken, || "it took the pool back by itself".into())?;
+    owner_of(&mut nodes, &taken)?.ask(&["pool", "move", "p", "n1"])?;
+    nodes[0].wait_for_owner("p", |owner| owner == "n1")?;
+    qemu_io(&nodes[0].url(), &["read -P 0x5a 1M 3M", "read -P 0x33 4M 1M", "read -P 0x17 60M 64k"])?;
+    nodes.iter_mut().try_for_each(Member::stop)
+}
