@@ -119,10 +119,10 @@ fn a_node_becomes_a_cluster_others_join_and_one_leaves() {
     // What it has before: disks, a pool, a volume, a group, a user.
     let disks: Vec<String> = (1..=2).map(|number| disk(alpha.dir.path(), number)).collect();
     let config = alpha.dir.path().join("config.toml");
-    let lines: Vec<String> = disks.iter().map(|path| format!("[[disks]]\npath = {path:?}\n")).collect();
+    let lines: Vec<String> = disks.iter().map(|path| format!("[[disk]]\nid = {path:?}\n")).collect();
     std::fs::write(&config, format!("schema = 1\n{}", lines.concat())).expect("written");
     alpha.json(&["config", "apply", config.to_str().expect("text"), "--yes"]);
-    alpha.json(&["pool", "create", "p", &disks[0], &disks[1]]);
+    alpha.json(&["pool", "create", "p", &disks[0], &disks[1], "--yes"]);
     alpha.json(&[
         "volume",
         "create",
@@ -136,8 +136,11 @@ fn a_node_becomes_a_cluster_others_join_and_one_leaves() {
         "p",
     ]);
     alpha.json(&["initiator-group", "create", "vmhosts", "--any"]);
-    let pool =
-        |node: &Node| node.json(&["pool", "show", "p"])["state"].as_str().unwrap_or_default().to_owned();
+    // It cannot be shown while it is being opened.
+    let pool = |node: &Node| {
+        let told = serde_json::from_slice::<Value>(&node.ask(&["pool", "show", "p", "--json"]).stdout);
+        told.ok().and_then(|told| told["state"].as_str().map(str::to_owned)).unwrap_or_default()
+    };
     assert_eq!(pool(&alpha), "online");
 
     // Nothing that is wrong changes anything.
