@@ -27,6 +27,7 @@
 mod access;
 mod account;
 mod cache;
+mod cluster;
 mod cluster_status;
 mod config;
 mod config_check;
@@ -66,6 +67,7 @@ pub use cache::{
     CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
     ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
 };
+pub use cluster::{ClusterInit, ClusterJoin, ClusterPlace, ClusterToken, GivenEtcd};
 pub use cluster_status::{
     ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, NodePause, PoolMove,
 };

@@ -57,6 +57,7 @@ pub use backend::{
     NoFence, OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedLun,
     ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Whose, Work,
 };
+pub use cluster::{Carried, ChangeOver, START_AGAIN};
 pub use config_store::Current;
 pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};

@@ -30,7 +30,7 @@ use super::earlier_witness::EarlierVotes;
 use crate::backend::{PoolOwner, Work};
 
 /// What a node on its own calls its cluster.
-const ALONE: &str = "local";
+pub(crate) const ALONE: &str = "local";
 /// How often a transaction is tried whose keys somebody else has changed meanwhile.
 const TRIES: u32 = 100;
 
