@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::smb_check::check_shares;
-use crate::{AuthConfig, CONFIG_SCHEMA, Code, Config, LunConfig, Problem};
+use crate::{AuthConfig, CONFIG_SCHEMA, Code, Config, DiskConfig, ISCSI_DISK, LunConfig, Problem};
 
 /// Longest name of a pool, volume, LUN or group, in bytes. What fits a table and a path component.
 pub const MAX_NAME_BYTES: usize = 64;
@@ -145,6 +145,42 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<BTreeS
     Ok(seen)
 }
 
+fn check_login(disk: &DiskConfig) -> Result<(), Problem> {
+    let (id, Some(login)) = (&disk.id, &disk.login) else { return Ok(()) };
+    if !id.starts_with(ISCSI_DISK) {
+        return Err(wrong(format!("disk {id}: only a unit of an iSCSI target (iscsi://…) is logged in to.")));
+    }
+    if login.target_user.is_some() != login.target_secret.is_some() {
+        return Err(wrong(format!("disk {id}: target_user and target_secret come together.")));
+    }
+    for (user, secret) in
+        [(Some(&login.user), Some(&login.secret)), (login.target_user.as_ref(), login.target_secret.as_ref())]
+    {
+        let (Some(user), Some(secret)) = (user, secret) else { continue };
+        if !(1..=255).contains(&user.len()) {
+            return Err(wrong(format!("disk {id}: a CHAP user name has 1 to 255 bytes.")));
+        }
+        if secret == crate::config_diff::REDACTED {
+            return Err(wrong(format!(
+                "disk {id}: the secret of CHAP user {user} was left out of this file."
+            ))
+            .todo("Fill it in, or make the file with `holdfast config show` without --redact."));
+        }
+        if !CHAP_SECRET_BYTES.contains(&secret.len()) {
+            return Err(wrong(format!(
+                "disk {id}: the secret of CHAP user {user} has {} bytes; 12 to 255 are needed.",
+                secret.len()
+            )));
+        }
+    }
+    if login.target_secret.as_ref() == Some(&login.secret) {
+        return Err(wrong(format!(
+            "disk {id}: the target's secret must differ from this node's (RFC 7143 12.1.3)."
+        )));
+    }
+    Ok(())
+}
+
 impl Config {
     /// Checks names, references and numbers.
     ///
@@ -165,6 +201,7 @@ impl Config {
             return Err(wrong("policy.rescan_seconds must be at least 1."));
         }
         unique("disk", self.disks.iter().map(|disk| disk.id.as_str()))?;
+        self.disks.iter().try_for_each(check_login)?;
         unique("pool", self.pools.iter().map(|pool| pool.name.as_str()))?;
         // Two pools may have volumes of one name.
         let which = self.volumes.iter().map(|volume| match volume.volume_guid {

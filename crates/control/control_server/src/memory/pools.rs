@@ -19,7 +19,7 @@ use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
     BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, Opened, PoolBackend, PoolDisk, PoolHandle,
-    PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
+    PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Whose, Work,
 };
 
 pub(crate) struct Pools(pub(crate) Arc<Machine>);
@@ -78,6 +78,10 @@ impl PoolBackend for Pools {
         self.0.pools.lock().insert(guid, state.clone());
         let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()), epoch: 1 });
         now(Ok(handle))
+    }
+
+    fn owner(&self, _guid: Uuid, _disks: Vec<PoolDisk>) -> Work<'_, Whose> {
+        now(Ok(Whose::Own))
     }
 
     fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Opened> {

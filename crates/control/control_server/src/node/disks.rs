@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use control_api::{
-    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, MediaType, Problem, RescanReport,
-    natural_order,
+    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, ISCSI_DISK, MediaType, Problem,
+    RescanReport, natural_order,
 };
 use uuid::Uuid;
 
@@ -44,6 +44,7 @@ impl Node {
             }
         };
         found.extend(configured.iter().filter_map(file_disk));
+        found.extend(self.units_there(&configured).await);
         let (new, gone) = self.disks.update(found, &configured);
         for id in &gone {
             // The handle leads to a device that is no more; what comes back gets a new one.
@@ -53,6 +54,7 @@ impl Node {
         if !self.is_driven() {
             self.look_at_busy().await;
         }
+        self.look_at_units().await;
         // A disk that does not answer is waited for once, whatever number of them there is.
         join_all(new.iter().map(|id| self.probe(id)).collect()).await;
         (new, gone)
@@ -112,7 +114,7 @@ impl Node {
         }
         let open = match known.open {
             Some(open) => Ok(open),
-            None => self.backends.disks.open(id, Path::new(&known.found.path)).await,
+            None => self.backends.disks.open(&known.found).await,
         };
         let (open, content) = match open {
             Ok(open) => {
@@ -206,7 +208,7 @@ impl Node {
         let id = known.found.id.clone();
         self.refuse_used(&known)?;
         if known.open.is_none() {
-            let open = self.backends.disks.open(&id, Path::new(&known.found.path)).await?;
+            let open = self.backends.disks.open(&known.found).await?;
             self.disks.change(&id, |known| known.open = Some(open));
         }
         let known = self.disks.find(&id);
@@ -263,6 +265,9 @@ impl Node {
     async fn known_or_file(&self, name: &str) -> Result<Known, Problem> {
         if let Some(known) = self.disks.find(name).filter(|known| known.present) {
             return Ok(known);
+        }
+        if name.starts_with(ISCSI_DISK) {
+            return self.unit(name).await;
         }
         let regular = Path::new(name).is_absolute() && Path::new(name).is_file();
         if !regular {

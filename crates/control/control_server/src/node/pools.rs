@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::path::PATIENCE;
 use super::{Node, PoolSlot, confirm, missing, taken};
-use crate::backend::{DiskContent, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
+use crate::backend::{DiskContent, Fenced, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
 
 impl Node {
     /// The open pool of this name or GUID.
@@ -176,6 +176,13 @@ impl Node {
             slab_bytes: request.slab_bytes,
             overwrite_foreign: request.overwrite_foreign,
         };
+        if let Some(held) = self.backends.fence.held(disks).await? {
+            // The owner of what was on them, which may be destroyed: it must not write behind us.
+            let fenced = self.backends.fence.fence(Uuid::nil(), held.epoch + 1, disks.to_vec()).await?;
+            if let Fenced::Held(held) = fenced {
+                return Err(held.problem(&request.name));
+            }
+        }
         let handle = self.backends.pools.create(new, disks.to_vec()).await?;
         let info = handle.info();
         let guid = info.guid;
@@ -233,7 +240,9 @@ impl Node {
         for disk in &request.disks {
             // A member of a pool that is this node's already is one that comes back.
             if !self.is_member_here(disk).await? {
-                self.take_disk(disk, false).await?;
+                let taken = self.take_disk(disk, false).await?;
+                // What another node has done with it since it was looked at.
+                self.probe(&taken.id).await;
             }
         }
         self.look().await;
