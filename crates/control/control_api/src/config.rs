@@ -146,7 +146,7 @@ pub struct PolicyConfig {
     pub reserve_disks: u32,
     /// Percent of a pool in use from which on that is a warning; 0 for never.
     pub space_warning_percent: u8,
-    /// Percent of a pool in use from which on that is an error; 0 for never.
+    /// Percent of a pool in use from which on that is told of once more, in the log too; 0 for never.
     pub space_critical_percent: u8,
 }
 

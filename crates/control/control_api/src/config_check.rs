@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::smb_check::check_shares;
-use crate::{AuthConfig, CONFIG_SCHEMA, Code, Config, DiskConfig, ISCSI_DISK, LunConfig, Problem};
+use crate::{
+    AuthConfig, CONFIG_SCHEMA, Code, Config, DiskConfig, ISCSI_DISK, LunConfig, PolicyConfig, Problem,
+};
 
 /// Longest name of a pool, volume, LUN or group, in bytes. What fits a table and a path component.
 pub const MAX_NAME_BYTES: usize = 64;
@@ -264,6 +266,22 @@ impl Config {
     }
 }
 
+/// Checks what is said of the upkeep of pools: percents are of something whole.
+pub(crate) fn check_policy(policy: &PolicyConfig) -> Result<(), Problem> {
+    let percents = [
+        ("space_warning_percent", u32::from(policy.space_warning_percent)),
+        ("space_critical_percent", u32::from(policy.space_critical_percent)),
+        ("rebalance_above_percent", policy.rebalance_above_percent),
+    ];
+    match percents.into_iter().find(|(_, percent)| *percent > 100) {
+        Some((name, percent)) => Err(Problem::new(
+            Code::InvalidRequest,
+            format!("policy.{name} is a percentage from 1 to 100, or 0 for never, not {percent}."),
+        )),
+        None => Ok(()),
+    }
+}
+
 fn check_lun(lun: &LunConfig, groups: &BTreeSet<&str>, targets: &BTreeSet<&str>) -> Result<(), Problem> {
     check_name("LUN", &lun.name)?;
     if !lun.path.starts_with('/') {
@@ -405,6 +423,26 @@ mod tests {
             let problem = config.check().expect_err(words);
             assert!(problem.to_string().contains(words), "{words}: {problem}");
         }
+    }
+
+    #[test]
+    fn percentages_above_a_hundred_are_refused_where_they_are_new() {
+        let before = sample();
+        for change in [
+            (|policy| policy.space_warning_percent = 200) as fn(&mut PolicyConfig),
+            |policy| policy.space_critical_percent = 101,
+            |policy| policy.rebalance_above_percent = 101,
+        ] {
+            let mut config = sample();
+            change(&mut config.policy);
+            let problem = config.check_changed(&before).expect_err("no percentage");
+            assert!(problem.to_string().contains("a percentage from 1 to 100"), "{problem}");
+            // What a release before this one has written is loaded, and serves.
+            config.check().and_then(|()| config.check_changed(&config)).expect("it was accepted");
+        }
+        let mut config = sample();
+        (config.policy.space_warning_percent, config.policy.space_critical_percent) = (0, 100);
+        config.check_changed(&before).expect("never, and when it is full");
     }
 
     #[test]

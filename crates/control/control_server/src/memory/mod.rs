@@ -93,6 +93,11 @@ impl Machine {
         }
     }
 
+    /// The file systems of all disks of pools become full, or have room again.
+    pub fn set_full(&self, full: bool) {
+        self.pools.lock().values().for_each(|pool| pool.lock().set_full(full));
+    }
+
     /// These disks do not say what is on them for now.
     pub fn mute(&self, ids: &[&str]) {
         self.mute.send_replace(ids.iter().map(|id| (*id).to_owned()).collect());

@@ -69,6 +69,7 @@ impl PoolBackend for Pools {
             epoch: 1,
             stopped: false,
             stopped_volumes: BTreeSet::new(),
+            full: false,
             refusals: BTreeMap::new(),
         };
         for disk in &disks {
@@ -290,7 +291,8 @@ impl PoolHandle for Pool {
         let identity = state.new_identity(&name);
         state.identities.insert(name.clone(), identity);
         state.spaces.insert(name, (space, store.clone()));
-        let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state: self.state.clone() });
+        let handle: Arc<dyn VolumeHandle> =
+            Arc::new(Volume { store, state: self.state.clone(), lacks_space: false });
         now(Ok(handle))
     }
 
@@ -303,10 +305,11 @@ impl PoolHandle for Pool {
             }
             state.stopped_volumes.remove(name);
         }
-        match self.state.lock().spaces.get(name) {
+        let locked = self.state.lock();
+        match locked.spaces.get(name) {
             Some((_, store)) => {
-                let (store, state) = (store.clone(), self.state.clone());
-                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state });
+                let (store, state, lacks_space) = (store.clone(), self.state.clone(), locked.full);
+                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state, lacks_space });
                 now(Ok(handle))
             }
             None => now(Err(Problem::new(Code::NotFound, "no such space"))),
@@ -402,6 +405,7 @@ impl PoolHandle for Pool {
 struct Volume {
     store: Arc<MemoryStore>,
     state: Arc<Mutex<PoolState>>,
+    lacks_space: bool,
 }
 
 /// What a check of a volume finds: one thing that can be repaired, and one that cannot in those named "…hopeless".
@@ -458,6 +462,15 @@ impl VolumeHandle for Volume {
         let state = self.state.lock();
         let stopped = state.name_of(&self.store).is_some_and(|name| state.stopped_volumes.contains(name));
         stopped.then(|| "a flush failed".to_owned())
+    }
+
+    fn can_hold(&self) -> u64 {
+        // Slabs are not counted here.
+        1 << 40
+    }
+
+    fn lacks_space(&self) -> bool {
+        self.lacks_space
     }
 
     fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {

@@ -255,6 +255,33 @@ impl Node {
         }
     }
 
+    /// Takes files out of the configuration again that a request that has failed has named, and that were not in it before; but none
+    /// that is a member now.
+    pub(super) async fn forget_files<'a>(
+        &self,
+        before: &[DiskConfig],
+        named: impl IntoIterator<Item = &'a String>,
+    ) {
+        let paths = named.into_iter().filter_map(|name| Path::new(name).canonicalize().ok());
+        let is_member = |known: &Known| match &known.content {
+            Some(DiskContent::Member { pool, .. }) => self.owns_pool(*pool),
+            _ => false,
+        };
+        let ids: Vec<String> = paths
+            .map(|path| path.to_string_lossy().into_owned())
+            .filter(|id| !self.disks.find(id).is_some_and(|known| is_member(&known)))
+            .collect();
+        let goes = |disk: &DiskConfig| ids.contains(&disk.id) && !before.iter().any(|had| had.id == disk.id);
+        let forgotten = self.config.change(|config| {
+            config.disks.retain(|disk| !goes(disk));
+            Ok(())
+        });
+        if let Err(problem) = forgotten {
+            tracing::warn!(%problem, "disks that are not used stay in the configuration");
+        }
+        self.look().await;
+    }
+
     /// Looks at a disk anew that this node has used. Nothing else holds it.
     pub(super) async fn release_disk(&self, id: &str) {
         self.disks.change(id, |known| known.open = None);

@@ -121,6 +121,7 @@ impl Node {
         if request.disks.is_empty() && request.select.is_empty() {
             return Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool."));
         }
+        let before = self.config.with(|config| config.disks.clone());
         let mut disks = Vec::new();
         let wanted = request
             .disks
@@ -148,6 +149,7 @@ impl Node {
         };
         if let Err(problem) = result {
             self.release_disks(disks).await;
+            self.forget_files(&before, request.disks.iter().chain(&request.spares)).await;
             return Err(problem);
         }
         self.pool_show(&request.name).await
@@ -369,6 +371,7 @@ impl Node {
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
+        self.full_restarts.forget_pool(guid);
         if let Err(problem) = self.backends.owner.forget(guid).await {
             tracing::warn!(pool = info.name, %problem, "what is kept of a pool that is destroyed stays");
         }
