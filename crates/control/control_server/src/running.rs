@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster_join::Steward;
 use control_api::{Code, Problem, SOCKET_NAME};
 use shard_runtime::{Clock, SystemClock};
 use tcp_service::Answers;
@@ -80,7 +81,7 @@ impl Running {
         };
         let mut running = Self::begin(options, data, clock.clone(), membership, parts).await?;
         if let Some(part) = &part {
-            running.leaving = Some(part.watch_removal(running.node.clone()));
+            running.leaving = Some(tokio::spawn(watch_removal(part.steward().clone(), running.node.clone())));
         }
         running.part = part;
         Ok(running)
@@ -227,6 +228,16 @@ impl Running {
             part.stop().await;
         }
         result
+    }
+}
+
+/// Lets a node that the cluster has removed take part no more.
+async fn watch_removal(steward: Arc<Steward>, node: Arc<Node>) {
+    steward.removed().await;
+    tracing::error!(problem = %cluster::removed(), "this node takes part in its cluster no more");
+    node.leave_service().await;
+    if let Err(error) = steward.withdraw().await {
+        tracing::warn!(%error, "this node is in the list of members still");
     }
 }
 

@@ -13,7 +13,7 @@
 //! * A node on its own has none of this: no task, no store but its own, and a permit that looks at no clock.
 
 mod address;
-pub(crate) mod change;
+mod change;
 pub(crate) mod config;
 mod follow;
 mod init;
@@ -21,6 +21,7 @@ mod join;
 mod leave;
 mod listener;
 mod membership;
+pub(crate) mod order;
 pub(crate) mod part;
 mod show;
 mod told;
@@ -46,9 +47,10 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-pub use change::{Carried, ChangeOver, START_AGAIN};
+pub use change::START_AGAIN;
 pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
+pub use order::{Carried, ChangeOver};
 
 use users::UsersInStore;
 
@@ -64,7 +66,7 @@ const SAY_AGAIN: Duration = Duration::from_millis(500);
 const STANDING: Duration = Duration::from_secs(5);
 
 /// Why a node that was removed takes no part.
-fn removed() -> Problem {
+pub(crate) fn removed() -> Problem {
     Problem::new(Code::WrongState, "The cluster has removed this node.")
         .todo("`holdfast cluster leave` makes it one on its own, which may join again.")
 }
