@@ -135,7 +135,7 @@ impl Cli {
     /// Does what was asked.
     pub(crate) fn run(self) -> CliResult<ExitCode> {
         match self.verb {
-            Verb::Serve(args) => return serve::run(args).map(|()| ExitCode::SUCCESS),
+            Verb::Serve(args) => return serve::run(args),
             Verb::Demo(args) => return demo::run(args, self.json).map(|()| ExitCode::SUCCESS),
             Verb::Spd(args) => return Ok(spd::run(args, self.json, self.yes)),
             Verb::DiskImage(command) => return disk_image::run(command, self.json, self.yes),

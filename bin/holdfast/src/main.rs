@@ -46,6 +46,7 @@ mod smb;
 mod snapshot;
 mod spd;
 mod status;
+mod supervisor;
 mod table;
 mod target;
 mod units;

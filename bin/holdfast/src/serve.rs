@@ -1,6 +1,7 @@
 //! `holdfast serve`: the node.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use control_api::{Code, DEFAULT_SOCKET};
 use control_server::{Carried, NodeOptions, Running, START_AGAIN};
@@ -8,6 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::context::DEFAULT_DATA_DIR;
 use crate::error::{CliError, CliResult};
+use crate::supervisor;
 
 /// Threads of the control plane. Two, so that one slow request doesn't stop `holdfast status`; the data plane
 /// has its own.
@@ -33,10 +35,17 @@ pub(crate) struct Args {
     /// (`holdfast api set --listen`); port 0 takes a free one.
     #[arg(long, value_name = "ADDR:PORT")]
     http: Option<std::net::SocketAddr>,
+    /// Run the node as a child of this process, which keeps its listening sockets and starts it again at once when it dies:
+    /// clients that connect meanwhile wait instead of being refused.
+    #[arg(long)]
+    supervise: bool,
 }
 
-pub(crate) fn run(args: Args) -> CliResult {
+pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
     observe::init_logging();
+    if args.supervise && !kept_listeners::is_kept() {
+        return supervisor::run();
+    }
     let default = args.data_dir == Path::new(DEFAULT_DATA_DIR);
     let socket = args.socket.or_else(|| default.then(|| DEFAULT_SOCKET.into()));
     let options = NodeOptions { data_dir: args.data_dir, socket, shards: args.shards, http: args.http };
@@ -50,7 +59,7 @@ pub(crate) fn run(args: Args) -> CliResult {
                     eprintln!("holdfast: {signal}: stopping cleanly.");
                     control_server::notify_supervisor("STOPPING=1");
                     node.stop().await?;
-                    return Ok(());
+                    return Ok(ExitCode::SUCCESS);
                 }
                 change = node.change_ordered() => change,
             };
@@ -60,6 +69,10 @@ pub(crate) fn run(args: Args) -> CliResult {
             }
             // What fails leaves the node as it was, and is told to whoever asks it.
             let carried = change.carry_out().await.unwrap_or_default();
+            if kept_listeners::is_kept() {
+                // A keeper gives each of its sockets to a process once.
+                return Ok(ExitCode::from(supervisor::AGAIN));
+            }
             node = start_again(options.clone(), carried).await?;
         }
     })

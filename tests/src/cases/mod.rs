@@ -41,6 +41,7 @@ mod smb_multichannel;
 mod smb_python;
 mod smb_rpc;
 mod snapshots;
+mod supervised;
 mod two_hosts;
 mod volume_check;
 mod web_pages;
@@ -90,6 +91,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: restart::run,
+    },
+    Case {
+        name: "supervised",
+        about: "a supervised node that is killed is back at once, and nobody is refused meanwhile; what stops stays stopped",
+        ci: true,
+        guest: false,
+        run: supervised::run,
     },
     Case {
         name: "cluster",

@@ -92,7 +92,7 @@ impl Listeners {
     /// # Errors
     /// When the address cannot be listened on.
     pub fn listen(&self, address: SocketAddr, serve: Serve) -> io::Result<SocketAddr> {
-        let socket = std::net::TcpListener::bind(address)?;
+        let socket = kept_listeners::listen(address)?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let (connections, close) = (Arc::default(), watch::Sender::new(false));
@@ -117,10 +117,11 @@ impl Listeners {
             return false;
         };
         listeners.remove(at).close.send_replace(true);
+        kept_listeners::close(address);
         true
     }
 
-    /// Stops listening anywhere; open connections stay.
+    /// Stops listening anywhere; open connections stay. Sockets that are kept for a later process stay for that one.
     pub fn close_all(&self) {
         for listener in self.0.listeners.lock().drain(..) {
             listener.close.send_replace(true);

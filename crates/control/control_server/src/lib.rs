@@ -25,7 +25,9 @@
 //!
 //! * Over the network nobody is let in without a token or a session, and each route says which role it needs (`http::gate`).
 //!
-//! Deliberately absent: any decision that needs more than this node.
+//! * On a node of a cluster, pools come and go by orders (`cluster`), and what all nodes have in common is changed for all of them or not at all.
+//!
+//! Deliberately absent: which node owns a pool (`pool_ownership` decides that).
 
 mod access;
 mod audit;

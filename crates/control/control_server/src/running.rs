@@ -170,6 +170,14 @@ impl Running {
                 }
             }
         });
+        if kept_listeners::is_kept() {
+            let node = node.clone();
+            tokio::spawn(async move {
+                node.wait_ready().await;
+                // It blocks for as long as an answer of the supervisor takes.
+                let _ = tokio::task::spawn_blocking(kept_listeners::settled).await;
+            });
+        }
         let watching = tokio::spawn(node.clone().watch());
         let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");

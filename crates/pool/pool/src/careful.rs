@@ -32,7 +32,7 @@ pub(crate) struct Content {
 }
 
 impl Content {
-    fn nothing(len: u64) -> Self {
+    pub(crate) fn nothing(len: u64) -> Self {
         Self { data: IoBuf::new(len as usize), have: vec![false; (len / BLOCK) as usize] }
     }
 
@@ -81,7 +81,7 @@ pub(crate) async fn read(space: Arc<Space>, piece: Piece) -> Result<IoBuf, Block
             return Err(row.awaits("read a stripe that waits for lost disks"));
         }
         let mut bad = Vec::new();
-        let content = read_column(at, piece.offset, piece.len, None, &mut bad).await;
+        let content = read_column(at, piece.offset, piece.len, &[], &mut bad).await;
         if !bad.is_empty() {
             heal(at, piece.offset, &content, &bad).await;
         }
@@ -104,17 +104,17 @@ pub(crate) fn loss_of(row: &Row) -> BlockErrorKind {
 }
 
 /// Reads a part of a column under its lock: from its copies, and what these do not have from the rest of the row.
-/// `except` is a copy that is not asked. Damage is put in `bad`.
+/// `except` are copies that are not asked. Damage is put in `bad`.
 pub(crate) async fn read_column(
     at: At<'_>,
     offset: u64,
     len: u64,
-    except: Option<&Arc<CopyState>>,
+    except: &[Arc<CopyState>],
     bad: &mut Vec<Bad>,
 ) -> Content {
     let mut content = from_copies(at, offset, len, except, bad).await;
     if !content.is_complete() && at.row.shape.parity > 0 {
-        solve(at, offset, &mut content, bad).await;
+        solve(at, offset, &mut content, except, bad, Proof::IfThereIs).await;
     }
     content
 }
@@ -137,7 +137,11 @@ pub(crate) async fn from_one_copy(
             return Content::nothing(len);
         }
     };
-    let wrong = mismatches(at, offset, &data).await;
+    let mut wrong = mismatches(at, offset, &data).await;
+    // The disk has lost writes here, data and checksums, and nobody has said yet which.
+    for (wrong, number) in wrong.iter_mut().zip(offset / BLOCK..) {
+        *wrong |= lacks_writes(at, number * BLOCK).await;
+    }
     let count = wrong.iter().filter(|wrong| **wrong).count();
     let have = wrong.iter().map(|wrong| !wrong).collect();
     if count > 0 {
@@ -197,14 +201,14 @@ pub(crate) async fn from_copies(
     at: At<'_>,
     offset: u64,
     len: u64,
-    except: Option<&Arc<CopyState>>,
+    except: &[Arc<CopyState>],
     bad: &mut Vec<Bad>,
 ) -> Content {
     let mask = at.regions(offset, len);
     let copies = at.column().copies();
     let good = copies
         .iter()
-        .filter(|copy| copy.is_good(mask) && !except.is_some_and(|other| Arc::ptr_eq(copy, other)));
+        .filter(|copy| copy.is_good(mask) && !except.iter().any(|other| Arc::ptr_eq(copy, other)));
     let mut whole: Option<Content> = None;
     for copy in good {
         let found = from_one_copy(at, offset, len, copy, bad).await;
@@ -244,6 +248,22 @@ async fn mismatches(at: At<'_>, offset: u64, data: &[u8]) -> Vec<bool> {
         wrong.push(told.is_some_and(|page| !page.fits(number, block)));
     }
     wrong
+}
+
+/// Whether the checksums of a block of a settled region are not known, so that nothing proves what its column holds.
+async fn is_unproven(at: At<'_>, offset: u64, mask: u64) -> bool {
+    let page = page_at(at, offset).await;
+    !at.group().is_unsettled(mask)
+        && page.is_some_and(|page| page.unknown.load(Ordering::Acquire) & mask != 0)
+}
+
+/// Whether a block is in a settled region of which the column's disk has lost writes that have not been made again: what it
+/// has there is neither read nor calculated with. (A region that is not settled is made right as a whole.)
+pub(crate) async fn lacks_writes(at: At<'_>, offset: u64) -> bool {
+    let mask = at.regions(offset, BLOCK);
+    let page = page_at(at, offset).await;
+    let skipped = at.core.faults.skip_verify.load(Ordering::Relaxed);
+    !skipped && !at.group().is_unsettled(mask) && page.is_some_and(|page| page.lacks(mask))
 }
 
 /// When no copy of a block is what the page in memory says, the page may be what is wrong: a disk has lost the write of
@@ -290,12 +310,28 @@ async fn arbitrate(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec
 /// What the other columns of the row, as far as their checksums prove them, say that a part of a column is.
 pub(crate) async fn from_others(at: At<'_>, offset: u64, len: u64) -> Content {
     let mut content = Content::nothing(len);
-    solve(at, offset, &mut content, &mut Vec::new()).await;
+    solve(at, offset, &mut content, &[], &mut Vec::new(), Proof::Needed).await;
     content
 }
 
-/// Calculates the blocks that `content` lacks from the other columns of the row.
-async fn solve(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec<Bad>) {
+/// What is asked of the columns that something is calculated from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proof {
+    /// Their checksums are known and fit.
+    Needed,
+    /// The same, where enough of them are so; elsewhere those whose checksums are lost are believed.
+    IfThereIs,
+}
+
+/// Calculates the blocks that `content` lacks from the other columns of the row, except from these copies.
+async fn solve(
+    at: At<'_>,
+    offset: u64,
+    content: &mut Content,
+    except: &[Arc<CopyState>],
+    bad: &mut Vec<Bad>,
+    proof: Proof,
+) {
     let len = content.data.len() as u64;
     let torn = at.group().torn.load(Ordering::Acquire);
     let others = (0..at.row.columns.len()).map(|column| async move {
@@ -303,7 +339,7 @@ async fn solve(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec<Bad
         if column == usize::from(at.place.column) {
             return (Content::nothing(len), bad);
         }
-        let content = from_copies(at.other(column), offset, len, None, &mut bad).await;
+        let content = from_copies(at.other(column), offset, len, except, &mut bad).await;
         (content, bad)
     });
     let mut row: Vec<Content> = Vec::new();
@@ -318,9 +354,18 @@ async fn solve(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec<Bad
             continue;
         }
         let blocks: Vec<Option<&[u8]>> = row.iter().map(|column| column.block(index)).collect();
-        let Some(block) = solve_block(at.space, at_block, usize::from(at.place.column), &blocks) else {
-            continue;
-        };
+        let mut proven = blocks.clone();
+        for (column, block) in proven.iter_mut().enumerate() {
+            if block.is_some() && is_unproven(at.other(column), at_block, mask).await {
+                *block = None;
+            }
+        }
+        let solve = |blocks: &[_]| solve_block(at.space, at_block, usize::from(at.place.column), blocks);
+        let mut solved = solve(&proven);
+        if solved.is_none() && proof == Proof::IfThereIs {
+            solved = solve(&blocks);
+        }
+        let Some(block) = solved else { continue };
         if mismatches(at, at_block, &block).await.contains(&true) {
             continue;
         }
@@ -367,7 +412,7 @@ pub(crate) async fn heal(at: At<'_>, offset: u64, content: &Content, bad: &[Bad]
             // Damage of another column, seen on the way: that column is read for its own sake.
             let column = at.other(usize::from(entry.place.column));
             other =
-                Box::pin(read_column(column, offset, content.data.len() as u64, None, &mut Vec::new())).await;
+                Box::pin(read_column(column, offset, content.data.len() as u64, &[], &mut Vec::new())).await;
             &other
         };
         for (index, _) in entry.blocks.iter().enumerate().filter(|(_, bad)| **bad) {
@@ -380,13 +425,15 @@ pub(crate) async fn heal(at: At<'_>, offset: u64, content: &Content, bad: &[Bad]
     }
 }
 
-/// Writes a block of a slab that was found damaged anew.
-pub(crate) async fn rewrite(copy: &CopyState, offset: u64, block: &[u8]) {
+/// Writes a block of a slab that was found damaged anew. Whether that succeeded.
+pub(crate) async fn rewrite(copy: &CopyState, offset: u64, block: &[u8]) -> bool {
     let block = IoBuf::copy_from(block).freeze();
     // On failure the disk goes offline, and its copy is known to lack what is written next.
-    if copy.disk.write(copy.start + offset, block, Durability::Durable).await.is_ok() {
+    let written = copy.disk.write(copy.start + offset, block, Durability::Durable).await.is_ok();
+    if written {
         copy.disk.healed.fetch_add(1, Ordering::Relaxed);
     }
+    written
 }
 
 /// Bytes that one page of checksums covers, or a region if that is less: a convenient step through a column.

@@ -118,6 +118,15 @@ impl PoolDisk {
         self.why_offline.lock().clone()
     }
 
+    /// Says why a disk that is offline is not used.
+    pub(crate) fn tell_why_offline(&self, why: &str) {
+        let mut told = self.why_offline.lock();
+        if *told != why {
+            tracing::warn!(disk = %self.guid, "disk {} is not used: {why}", self.id);
+            why.clone_into(&mut told);
+        }
+    }
+
     /// Stops using the disk. Says so once.
     pub(crate) fn take_offline(&self, why: &str) {
         if self.online.swap(false, Ordering::AcqRel) {

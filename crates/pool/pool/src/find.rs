@@ -19,6 +19,7 @@ use pool_format::{
 };
 
 use crate::core::Faults;
+use crate::cut_short::CutShort;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::marks::{self, WentBack};
 use crate::open::{OpenOptions, Probe, too_new};
@@ -33,6 +34,8 @@ pub(crate) struct Found {
     pub(crate) present: BTreeMap<DiskId, Member>,
     /// Those of them that have gone back in time. What they hold is stale in the state.
     pub(crate) back: BTreeMap<DiskId, WentBack>,
+    /// Disks that are here and as good as missing.
+    pub(crate) short: BTreeMap<Guid, CutShort>,
 }
 
 /// A disk of the pool that is here.
@@ -133,7 +136,12 @@ pub(crate) async fn find_state(
     let mut best: Option<Checkpoint> = None;
     // By identity: a number may be on a second disk too, one whose joining was cut short.
     let mut found: BTreeMap<Guid, Member> = BTreeMap::new();
+    let mut short: BTreeMap<Guid, CutShort> = BTreeMap::new();
     for probe in probes.iter().filter(|probe| probe.superblock.pool == guid) {
+        if let Some(cut) = CutShort::of(probe) {
+            short.insert(probe.superblock.disk, cut);
+            continue;
+        }
         let mut slot = None;
         if let Some((newest, known)) = read_metadata(probe).await? {
             slot = Some(newest);
@@ -154,9 +162,15 @@ pub(crate) async fn find_state(
             }
         }
     }
+    // A whole copy of it may be here too.
+    short.retain(|disk, _| !found.contains_key(disk));
+    let unusable: String =
+        short.iter().map(|(disk, cut)| format!("; disk {disk} cannot be used: {cut}")).collect();
     let Some(mut best) = best else {
-        let detail =
-            format!("no disk of pool {guid} with readable metadata is here ({} disks found)", found.len());
+        let detail = format!(
+            "no disk of pool {guid} with readable metadata is here ({} disks found{unusable})",
+            found.len() + short.len()
+        );
         return Err(PoolError::new(PoolErrorKind::NoQuorum, detail));
     };
     let known = best.state.disks.values();
@@ -186,7 +200,8 @@ pub(crate) async fn find_state(
     {
         let detail = format!(
             "pool {name}: the disks that are here missed changes that were acknowledged (they know epoch {} change \
-             {}, this node epoch {epoch} change {seq}); attach the missing disks, or accept the loss of what came later",
+             {}, this node epoch {epoch} change {seq}{unusable}); attach the missing disks, or accept the loss of what came \
+             later",
             best.epoch, best.seq
         );
         return Err(PoolError::new(PoolErrorKind::NoQuorum, detail));
@@ -194,7 +209,7 @@ pub(crate) async fn find_state(
     if votes < needed && !options.accept_loss && !options.read_only {
         let backs = back.iter().map(|(disk, back)| format!("; disk {disk} has no vote: {back}"));
         let detail = format!(
-            "pool {name}: {votes} of {needed} votes needed are here ({here} of {} metadata disks{}{}); attach more of \
+            "pool {name}: {votes} of {needed} votes needed are here ({here} of {} metadata disks{}{}{unusable}); attach more of \
              its disks, or accept that changes only the missing ones know are lost",
             voters.len(),
             if witness_votes { " and the witness" } else { "" },
@@ -232,5 +247,5 @@ pub(crate) async fn find_state(
         }
     }
     let newest_epoch = best.epoch.max(remembered.map_or(Epoch(0), |(epoch, _)| epoch));
-    Ok(Found { state: best.state, epoch: newest_epoch, seq: best.seq, present, back })
+    Ok(Found { state: best.state, epoch: newest_epoch, seq: best.seq, present, back, short })
 }

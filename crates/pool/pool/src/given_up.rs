@@ -45,14 +45,17 @@ pub(crate) struct GivenUp {
 }
 
 impl GivenUp {
-    /// Of a replay that decides so at the end of its chain.
+    /// Of a replay whose decisions are kept there, if there are records at all.
     pub(crate) fn of(decisions: Option<Decisions>) -> Self {
         Self { decisions, ..Self::default() }
     }
 
     /// The end of the chain, with what was decided: where the next record goes, and its number.
     pub(crate) fn end(&self) -> Option<(u64, u64)> {
-        self.decisions.as_ref().map(|end| (end.head, end.seq))
+        match &self.decisions {
+            Some(Decisions::Chain(end)) => Some((end.head, end.seq)),
+            Some(Decisions::Journal(_)) | None => None,
+        }
     }
 
     /// Gives up a block of a column. `sum` is its checksum by the journal.
@@ -66,18 +69,18 @@ impl GivenUp {
     }
 
     /// Takes blocks of these columns, which are not here, for what they were before their write, which others of its blocks show to
-    /// have been torn by the power cut.
+    /// have been torn by the power cut. `false` when that cannot be kept now: nothing is to be made of it then.
     pub(crate) async fn add_torn(
         &mut self,
         at: At<'_>,
         block: u64,
         columns: &[usize],
-    ) -> Result<(), BlockError> {
+    ) -> Result<bool, BlockError> {
         self.torn += columns.len() as u64;
         columns.iter().for_each(|column| self.name_missing(at.other(*column)));
         match &mut self.decisions {
             Some(decisions) if !columns.is_empty() => decisions.are_zeros(at, block, columns).await,
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 
@@ -189,13 +192,13 @@ async fn learn<'a>(at: At<'a>, mask: u64, lost: &Lost) -> Result<Vec<PageOf<'a>>
 async fn learn_region(at: At<'_>, region: u32, lost: &Lost) {
     let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
-    let content = read_column(at, offset, size, None, &mut Vec::new()).await;
+    let content = read_column(at, offset, size, &[], &mut Vec::new()).await;
     for (index, number) in (offset / BLOCK..(offset + size) / BLOCK).enumerate() {
         let known = lost.get(&(usize::from(at.place.column), number)).copied();
         let mut sum = known.or_else(|| content.block(index).map(|block| at.space.checksum.of(block)));
         if sum.is_none() {
             // One block that a disk cannot read keeps it from giving the others; that one is an error whatever its page says.
-            let alone = read_column(at, number * BLOCK, BLOCK, None, &mut Vec::new()).await;
+            let alone = read_column(at, number * BLOCK, BLOCK, &[], &mut Vec::new()).await;
             sum = alone.block(0).map(|block| at.space.checksum.of(block));
         }
         if let (Some(sum), Some(page)) = (sum, page_at(at, number * BLOCK).await) {

@@ -7,7 +7,7 @@
 //! ```
 //! Format: `pool_format::journal`. The ring's blocks are used again only when an anchor that lies behind them is
 //! durable, so a reader that starts at the anchor always finds the chain whole.
-//! What is needed for longer, as disks are away, is copied forward: `journal/forward.rs`.
+//! What is needed for longer, as disks are away, is copied forward: `journal/forward.rs`; what whoever makes them whole asks and adds: `journal/mending.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::pin;
@@ -31,6 +31,7 @@ use crate::stripe::ColumnWrite;
 use crate::write::{Edit, change_piece, flush_disks};
 
 mod forward;
+mod mending;
 
 /// A record gathers writes up to this share of the ring, so that several fit.
 const GATHER_SHARE: u64 = 8;

@@ -22,6 +22,7 @@
 //!
 //! * What is read is what was written, or an error: every block that has a checksum is compared with it.
 //! * A disk that carries an older mark than the metadata knows of it has gone back in time: nothing on it is believed (`marks`).
+//! * A disk that is smaller than it was is as good as missing (`cut_short`).
 //! * A page of checksums that has not the generation the metadata knows of it has lost writes (`generations`).
 //! * Whoever has the pool open and finds a newer epoch on a disk, or is told of one by the witness, stops (`meta`); whoever is told by
 //!   a disk that it belongs to another owner stops at once and altogether (`ownership`).
@@ -39,6 +40,7 @@ mod check;
 mod clean;
 mod commit;
 mod core;
+mod cut_short;
 mod decisions;
 mod disk;
 mod error;

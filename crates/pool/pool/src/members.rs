@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use block_device::Device;
 use pool_format::{BLOCK, Change, DiskId, DiskUse, Guid, Mark, Released};
 
+use crate::cut_short::CutShort;
 use crate::disk::{PoolDisk, SLOT_UNKNOWN};
 use crate::error::{PoolError, PoolErrorKind};
 use crate::find;
@@ -18,7 +19,7 @@ impl Pool {
     /// Takes back a disk of this pool that was missing. What it missed is copied in the background.
     ///
     /// # Errors
-    /// When the disk is not one of this pool's, or is in use already.
+    /// When the disk is not one of this pool's, is in use already, or is smaller than it was.
     pub async fn disk_returned(&self, device: Device) -> Result<DiskId, PoolError> {
         let _one = self.core.administering.lock().await;
         let probe = open::probe(&device).await?.filter(|probe| probe.superblock.pool == self.core.guid);
@@ -31,6 +32,13 @@ impl Pool {
         };
         if disk.is_online() {
             return Err(PoolError::new(PoolErrorKind::InUse, format!("disk {} is in use already", disk.id)));
+        }
+        if let Some(cut) = CutShort::of(&probe) {
+            disk.tell_why_offline(&cut.to_string());
+            return Err(PoolError::new(
+                PoolErrorKind::Damaged,
+                format!("disk {} cannot be used: {cut}", disk.id),
+            ));
         }
         let has = probe.superblock.mark();
         if has.epoch > self.core.meta.epoch() {

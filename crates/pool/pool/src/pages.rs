@@ -15,7 +15,12 @@ use crate::sums::{PAGE_SPAN, Page};
 
 /// Whether a copy has a page of a part of its column that is older than it should be.
 pub(crate) async fn has_old_page(at: At<'_>, copy: &CopyState, (offset, len): (u64, u64)) -> bool {
-    if at.column().sums.is_none() || at.column().copies().len() < 2 {
+    at.column().copies().len() > 1 && is_old(at, copy, (offset, len)).await
+}
+
+/// The same, also of a column of one copy.
+pub(crate) async fn is_old(at: At<'_>, copy: &CopyState, (offset, len): (u64, u64)) -> bool {
+    if at.column().sums.is_none() {
         return false;
     }
     for index in offset / PAGE_SPAN..(offset + len).div_ceil(PAGE_SPAN) {

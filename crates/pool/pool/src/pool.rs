@@ -369,6 +369,9 @@ fn open_disks(
             disk.newest_slot.store(slot, Ordering::Release);
         }
         *disk.went_back.lock() = found.back.get(&record.id).copied();
+        if let Some(cut) = found.short.get(&record.guid) {
+            disk.tell_why_offline(&cut.to_string());
+        }
         Some((record.id, Arc::new(disk)))
     };
     found.state.disks.values().filter_map(make).collect()

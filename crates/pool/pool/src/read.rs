@@ -74,8 +74,9 @@ impl Space {
                         buf = read;
                         continue;
                     }
+                    let lacks = page.as_ref().is_some_and(|page| page.lacks(mask));
                     let told = page.filter(|page| page.unknown.load(Ordering::Acquire) & mask == 0);
-                    let wrong = told.is_some_and(|page| !page.matches(piece.offset, &read));
+                    let wrong = lacks || told.is_some_and(|page| !page.matches(piece.offset, &read));
                     if !wrong || unsettled || core.faults.skip_verify.load(Ordering::Relaxed) {
                         return Ok(read);
                     }

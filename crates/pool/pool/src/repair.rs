@@ -188,21 +188,44 @@ async fn give_up_surplus(at: At<'_>) -> Result<(), BlockError> {
     // Two leaving copies of a three-way mirror leave room for one new copy: when that is good, one of them makes
     // room for the other, although there are not as many as wanted yet.
     let crowded = copies.len() >= MAX_COPIES && staying < wanted && good == staying;
-    if (good >= wanted && copies.len() > wanted || crowded)
-        && at.group().unsettled.load(Ordering::Acquire) == 0
-        && at.group().forgotten.load(Ordering::Acquire) == 0
-    {
-        let given_up = copies
+    let settled = at.group().unsettled.load(Ordering::Acquire) == 0
+        && at.group().forgotten.load(Ordering::Acquire) == 0;
+    let mut given_up = None;
+    if (good >= wanted && copies.len() > wanted || crowded) && settled {
+        given_up = copies
             .iter()
             .find(|copy| is_leaving(core, copy) && !copy.is_good(u64::MAX))
             .or_else(|| copies.iter().find(|copy| is_leaving(core, copy)))
             .or_else(|| copies.iter().rev().find(|copy| !copy.is_good(u64::MAX)).or(copies.last()));
-        if let Some(copy) = given_up.cloned() {
-            drop(copies);
-            remove_copy(at, &copy).await?;
+    } else if copies.len() > wanted {
+        given_up = copies.iter().find(|copy| has_nothing(core, copy));
+        if given_up.is_none() && settled {
+            given_up = copies.iter().find(|copy| is_made_up_for(at, &copies, copy));
         }
     }
+    if let Some(copy) = given_up.cloned() {
+        drop(copies);
+        remove_copy(at, &copy).await?;
+    }
     Ok(())
+}
+
+/// Whether a copy that is one too many has nothing, and nothing is on its way to it: a move to a disk that has gone, or is to leave.
+fn has_nothing(core: &Core, copy: &CopyState) -> bool {
+    let gone = !copy.disk.is_online() || is_leaving(core, copy);
+    gone && copy.stale.load(Ordering::Acquire) == u64::MAX
+}
+
+/// Whether a copy that is one too many is on a disk that is away and is not to come back, and all it has can be read without it. As long
+/// as another copy that is here is being filled it may yet be needed. A further disk that is away, and may come back, does not
+/// count: the one that is replaced would have to wait for it.
+fn is_made_up_for(at: At<'_>, copies: &Copies, copy: &CopyState) -> bool {
+    let filling = |copy: &Arc<CopyState>| copy.disk.is_online() && !copy.is_good(u64::MAX);
+    if copy.disk.is_online() || !is_leaving(at.core, copy) || copies.iter().any(filling) {
+        return false;
+    }
+    let held = !copy.stale.load(Ordering::Acquire);
+    at.row.covered_without(at.place.column, copy.id(), held) == held
 }
 
 pub(crate) async fn add_copy(

@@ -25,7 +25,7 @@ use crate::at::At;
 use crate::awaited;
 use crate::careful::solve_block;
 use crate::core::Core;
-use crate::decisions::Decisions;
+use crate::decisions::{ChainEnd, Decisions};
 use crate::given_up::GivenUp;
 use crate::journal::{Journal, write_anchor};
 use crate::journal_reader::{Reader, Told};
@@ -61,10 +61,9 @@ pub(crate) async fn replay(
             // brought to its place, nobody could tell what the rest must be.
             reader.spread(*block, record).await?;
         }
-        let decisions = last.map(|(block, record)| Decisions {
-            anchor: *anchor,
-            head: block + record.head_blocks() + record.payload_blocks(),
-            seq: record.seq + 1,
+        let decisions = last.map(|(block, record)| {
+            let head = block + record.head_blocks() + record.payload_blocks();
+            Decisions::Chain(ChainEnd { anchor: *anchor, head, seq: record.seq + 1 })
         });
         let mut given_up = GivenUp::of(decisions);
         for ((number, stripe), told) in &stripes {
@@ -135,12 +134,17 @@ pub(crate) async fn bring_back(at: At<'_>, mask: u64) -> Result<bool, BlockError
     let gone = || BlockError::new(BlockErrorKind::Gone, "read the journal of a space");
     let row = at.space.row(JOURNAL_ROW).ok_or_else(gone)?;
     let reader = Reader { core: at.core, space: at.space, row: &row };
-    let stripes = at.space.journal()?.read_torn(at.core, at.space).await?;
-    let mut given_up = GivenUp::default();
+    let journal = at.space.journal()?;
+    let stripes = journal.read_torn(at.core, at.space).await?;
+    // Where the whole stripe is in memory nothing has to be decided of it: that is written again after this.
+    let in_memory = journal.stuck_stripes(at);
+    let mut given_up = GivenUp::of(Some(Decisions::Journal(journal)));
     for ((_, stripe), told) in stripes.iter().filter(|((row, _), _)| *row == at.place.row) {
-        if regions_of(at, *stripe) & mask != 0 {
+        if regions_of(at, *stripe) & mask != 0 && !in_memory.contains(stripe) {
             check_bounds(at.core, at.row, told)?;
-            bring_in_place(at, *stripe, told, &reader, &mut given_up).await?;
+            if !bring_in_place(at, *stripe, told, &reader, &mut given_up).await? {
+                return Ok(false);
+            }
         }
     }
     flush_disks(at.core).await?;
@@ -217,14 +221,14 @@ impl Fate {
     }
 }
 
-/// Brings what the journal says of one stripe to its place.
+/// Brings what the journal says of one stripe to its place; `false` when that did not come to its end (only of a space in use).
 async fn bring_in_place(
     at: At<'_>,
     stripe: u64,
     told: &[Told],
     reader: &Reader<'_>,
     given_up: &mut GivenUp,
-) -> Result<(), BlockError> {
+) -> Result<bool, BlockError> {
     let interleave = at.space.striping.interleave();
     let (start, columns) = (stripe * interleave, at.row.columns.len());
     let mask = at.regions(start, interleave);
@@ -254,9 +258,11 @@ async fn bring_in_place(
         if whole {
             calculate(at, block, &lane, &mut fates);
         }
-        make_good(at, (block, mask, whole), lane, fates, given_up).await?;
+        if !make_good(at, (block, mask, whole), lane, fates, given_up).await? {
+            return Ok(false);
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Gives blocks that are not what the newest record says that content, where the rest of the lane has it and the checksum
@@ -297,14 +303,14 @@ fn is_lost(lane: &Lane, fates: &[Fate]) -> bool {
     gone && damaged && !unwritten
 }
 
-/// Writes what a lane must hold, and makes its parity agree.
+/// Writes what a lane must hold, and makes its parity agree; `false` when what has to be decided for that cannot be kept now.
 async fn make_good(
     at: At<'_>,
     (block, mask, whole): (u64, u64, bool),
     lane: Lane,
     fates: Vec<Fate>,
     given_up: &mut GivenUp,
-) -> Result<(), BlockError> {
+) -> Result<bool, BlockError> {
     let striping = &at.space.striping;
     let stripe = striping.stripe_at(block * BLOCK);
     // In a clean region everything was durable, and its checksums are on the disks: what differs is damage, which reads find.
@@ -329,12 +335,14 @@ async fn make_good(
         contents.push(fate.content.or_else(|| present.blocks.into_iter().next()));
     }
     if agrees || lost || clean {
-        return Ok(());
+        return Ok(true);
     }
     // Something here is still what it was before. Parity may be all that shows it, wholly unwritten or in part.
     let columns = (0..striping.data()).map(|unit| striping.column_of(stripe, unit));
     let missing: Vec<usize> = columns.filter(|column| contents[*column].is_none()).collect();
-    given_up.add_torn(at, block, &missing).await?;
+    if !given_up.add_torn(at, block, &missing).await? {
+        return Ok(false);
+    }
     let zeros = vec![0; BYTES];
     let unit = |unit: usize| contents[striping.column_of(stripe, unit)].as_deref().unwrap_or(&zeros);
     let data: Vec<&[u8]> = (0..striping.data()).map(unit).collect();
@@ -344,7 +352,7 @@ async fn make_good(
         let column = striping.column_of(stripe, striping.data() + which);
         put(at.other(column), block, mask, sum).await?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What lies in place, from each good copy that can be read.

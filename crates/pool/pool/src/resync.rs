@@ -16,7 +16,7 @@ use crate::at::At;
 use crate::careful::{self, Content, heal, read_column};
 use crate::core::caught_up;
 use crate::governor;
-use crate::pages::{has_old_page, put_page};
+use crate::pages::{has_old_page, is_old, put_page};
 use crate::recall::recall;
 use crate::replay;
 use crate::row::{Column, CopyState};
@@ -248,6 +248,7 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         }
         at.group().mend(mask);
     }
+    let lossy = lossy_copies(at, (offset, size), mask).await;
     let mut whole = true;
     let mut row: Vec<Content> = Vec::new();
     for column in 0..at.row.columns.len() {
@@ -263,18 +264,24 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
             for (_, page) in column.column().sums.iter().flat_map(|sums| sums.loaded(offset, size)) {
                 page.unknown.fetch_or(mask, Ordering::AcqRel);
                 page.hinted.fetch_and(!mask, Ordering::AcqRel);
+                page.old.fetch_and(!mask, Ordering::AcqRel);
             }
             continue;
         }
         // A block that its disk cannot read is calculated: data and parity agree, or the region would be torn.
         let mut bad = Vec::new();
-        let content = read_column(column, offset, size, None, &mut bad).await;
+        let mut content = read_column(column, offset, size, &lossy, &mut bad).await;
+        if !lossy.is_empty() {
+            // Where too few are left to calculate it, what the column has is taken as it is.
+            fill_up(column, offset, &mut content, &mut bad).await;
+        }
         whole &= content.is_complete();
         if content.is_complete() {
             heal(column, offset, &content, &bad).await;
             for copy in column.column().copies().iter().filter(|copy| copy.is_good(mask)) {
                 whole &= is_kept(copy).await;
             }
+            whole &= make_up(column, offset, &content, &lossy).await?;
             whole &= make_equal(column, offset, &content).await?;
             learn_sums(column, offset, &content.data).await;
             row.push(content);
@@ -284,6 +291,54 @@ async fn settle_stripes(at: At<'_>, (offset, size): (u64, u64)) -> Result<(u64, 
         return Ok((make_parity(at, offset, &row).await?, whole));
     }
     Ok((0, whole))
+}
+
+/// Copies of a row on disks that have lost writes together with their checksums: their pages are older than what they were given
+/// and had flushed. They are not asked where the others can do without them.
+async fn lossy_copies(at: At<'_>, (offset, size): (u64, u64), mask: u64) -> Vec<Arc<CopyState>> {
+    let mut lossy = Vec::new();
+    for column in (0..at.row.columns.len()).map(|column| at.other(column)) {
+        for copy in column.column().copies().iter().filter(|copy| copy.is_good(mask)) {
+            if is_old(column, copy, (offset, size)).await {
+                lossy.push(Arc::clone(copy));
+            }
+        }
+    }
+    lossy
+}
+
+/// Puts what a column holds itself where nothing else tells what it must be.
+async fn fill_up(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec<careful::Bad>) {
+    if content.is_complete() {
+        return;
+    }
+    let own = read_column(at, offset, content.data.len() as u64, &[], bad).await;
+    for index in 0..own.have.len() {
+        if let Some(block) = own.block(index).filter(|_| !content.have[index]) {
+            content.put(index, block);
+        }
+    }
+}
+
+/// Gives copies that have lost writes what the others of the row say.
+async fn make_up(
+    at: At<'_>,
+    offset: u64,
+    content: &Content,
+    lossy: &[Arc<CopyState>],
+) -> Result<bool, BlockError> {
+    let mut kept = true;
+    let copies = at.column().copies();
+    for copy in copies.iter().filter(|copy| lossy.iter().any(|other| Arc::ptr_eq(copy, other))) {
+        let data = IoBuf::copy_from(&content.data).freeze();
+        let mask = at.regions(offset, data.len() as u64);
+        if copy.disk.write(copy.start + offset, data, Durability::Durable).await.is_ok() {
+            copy.disk.healed.fetch_add(1, Ordering::Relaxed);
+        } else {
+            kept &= at.core.mark_stale(at.place, at.row, copy, mask).await?;
+        }
+    }
+    Ok(kept)
 }
 
 /// Gives what was read of a column of a row with parity to all its copies: while its slab moves there are two of them, and a
@@ -351,6 +406,10 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     let turn = governor::turn(at.core).await;
     let _pages = group.pages.read().await;
     let _range = group.locks.lock(offset, size).await;
+    if at.row.shape.parity > 0 && group.is_unsettled(mask) {
+        // What the others hold is made right first.
+        return Ok(false);
+    }
     // Nobody has its checksums: what is calculated is what they are of. All of it at once, as they become known at once.
     let unknown = at.column().sums.is_some() && !group.is_unsettled(mask) && at.column().good() & mask == 0;
     if !unknown && lacks_checksums(at, offset, mask).await {
@@ -359,7 +418,7 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     let step = if unknown { size } else { turn.step().min(size) };
     for part in (offset..offset + size).step_by(step as usize) {
         let mut bad = Vec::new();
-        let content = read_column(at, part, step, Some(copy), &mut bad).await;
+        let content = read_column(at, part, step, from_ref(copy), &mut bad).await;
         if !bad.is_empty() {
             heal(at, part, &content, &bad).await;
         }

@@ -257,7 +257,7 @@ pub(crate) async fn examine(at: At<'_>, region: u32, healing: bool) -> Examined 
             }
         }
         if !bad.is_empty() {
-            let content = read_column(column, offset, size, None, &mut Vec::new()).await;
+            let content = read_column(column, offset, size, &[], &mut Vec::new()).await;
             let lacking = (offset / BLOCK..).zip(&content.have).filter(|(_, have)| !**have);
             for (block, _) in lacking {
                 examined.hopeless += 1;

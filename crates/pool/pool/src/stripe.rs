@@ -28,7 +28,7 @@ use pool_layout::{Piece, parity};
 use crate::at::At;
 use crate::careful::{from_copies, loss_of, read_column};
 use crate::journal::Ticket;
-use crate::recall::recall;
+use crate::recall::{forgotten, recall};
 use crate::row::Copies;
 use crate::space::Space;
 use crate::sums::{is_zero, page_at, renew};
@@ -58,17 +58,21 @@ pub(crate) async fn change(
     parts: Vec<(Piece, Edit)>,
     durability: Durability,
 ) -> Result<(), BlockError> {
-    while let Err(forgotten) = attempt(at, &parts, durability).await? {
-        recall(at, forgotten).await?;
+    let mut in_vain = 0;
+    while let Err(forgotten) = attempt(at, &parts, durability, in_vain).await? {
+        // What nobody can tell yet does not keep a write from the rest.
+        in_vain |= recall(at, forgotten).await?;
     }
     Ok(())
 }
 
-/// As [`change`]; or the regions whose checksums must be recalled first: parity is not calculated from what nothing proves.
+/// As [`change`]; or the regions whose checksums must be recalled first, unless that was `in_vain`: parity is not calculated from what
+/// nothing proves, and what the columns hold of a region that is dirty is believed if the power goes.
 async fn attempt(
     at: At<'_>,
     parts: &[(Piece, Edit)],
     durability: Durability,
+    in_vain: u64,
 ) -> Result<Result<(), u64>, BlockError> {
     let start = parts.iter().map(|(piece, _)| piece.offset).min().unwrap_or(0);
     let end = parts.iter().map(|(piece, _)| piece.offset + piece.len).max().unwrap_or(0);
@@ -77,6 +81,12 @@ async fn attempt(
     let _count = group.begin_write();
     if group.is_torn(mask) {
         return Err(at.row.awaits("write to a stripe that waits for lost disks"));
+    }
+    if group.dirty_durable.load(Ordering::SeqCst) & mask != mask {
+        let forgotten = forgotten(at, mask).await & !in_vain;
+        if forgotten != 0 {
+            return Ok(Err(forgotten));
+        }
     }
     ensure_dirty_for_write(at, start, mask).await?;
     group.touched.fetch_or(mask, Ordering::AcqRel);
@@ -95,7 +105,7 @@ async fn attempt(
         }
         writes
     };
-    let forgotten = group.forgotten.load(Ordering::Acquire) & mask;
+    let forgotten = group.forgotten.load(Ordering::Acquire) & mask & !in_vain;
     if !whole && forgotten != 0 {
         return Ok(Err(forgotten));
     }
@@ -221,7 +231,7 @@ async fn from_difference(
     let striping = &at.space.striping;
     let stripe = striping.stripe_at(start);
     let read = |column: usize, offset: u64, len: u64| async move {
-        let content = from_copies(at.other(column), offset, len, None, &mut Vec::new()).await;
+        let content = from_copies(at.other(column), offset, len, &[], &mut Vec::new()).await;
         content.is_complete().then_some(content.data)
     };
     let parity = (0..striping.parity()).map(|which| striping.column_of(stripe, striping.data() + which));
@@ -260,7 +270,7 @@ async fn from_rest(
         let mut data = if written == len {
             IoBuf::zeroed(len as usize)
         } else {
-            let content = read_column(at.other(column), start, len, None, &mut Vec::new()).await;
+            let content = read_column(at.other(column), start, len, &[], &mut Vec::new()).await;
             if !content.is_complete() {
                 let what = "write to a stripe: the rest of it cannot be read";
                 return Err(BlockError::new(loss_of(at.row), what).at(start, len));

@@ -58,6 +58,8 @@ pub(crate) struct Page {
     pub(crate) told: AtomicU8,
     /// Regions whose checksums are not known.
     pub(crate) unknown: AtomicU64,
+    /// Those of them of which the column's disk has lost writes with their checksums, in a row with parity.
+    pub(crate) old: AtomicU64,
     /// Those of them that a disk's page speaks of which may be older than its data: believed where nobody knows better.
     pub(crate) hinted: AtomicU64,
     /// Disks that are known to have a damaged one: they are written first.
@@ -112,6 +114,11 @@ impl Page {
     /// Whether `count` blocks from `offset` are known to be zeros.
     fn says_zero(&self, offset: u64, count: u64) -> bool {
         (offset / BLOCK..offset / BLOCK + count).all(|block| self.is(block, self.checksum.of_zeros()))
+    }
+
+    /// Whether the column's disk has lost writes to these regions that nobody has made again yet.
+    pub(crate) fn lacks(&self, mask: u64) -> bool {
+        self.old.load(Ordering::Acquire) & self.unknown.load(Ordering::Acquire) & mask != 0
     }
 
     /// Whether a copy is known to have it damaged.
@@ -273,6 +280,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             generation: AtomicU8::new(told),
             told: AtomicU8::new(told),
             unknown: AtomicU64::new(regions),
+            old: AtomicU64::new(0),
             hinted: AtomicU64::new(0),
             damaged: Mutex::default(),
             used: AtomicBool::new(true),
@@ -283,7 +291,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         Some(page) => Some(page.writing.lock().await),
         None => None,
     };
-    let mut lost = 0;
+    let (mut lost, mut lacking) = (0, 0);
     // Where a crash may have come while it was written, any copy's may be torn: whoever writes them must know.
     let doubted = at.group().dirty_durable.load(Ordering::SeqCst) & regions != 0;
     let mut unchecked = Vec::new();
@@ -314,6 +322,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             Ok((found, Age::Unchecked)) if found.sums.len() == count => unchecked.push((!stale, found.sums)),
             Ok((found, Age::Old)) if found.sums.len() == count => {
                 lost |= good;
+                lacking |= good;
                 if page.damaged_on(copy) {
                     tracing::warn!(
                         "{at}: page {index} of the checksums on disk {} is generation {}, and {told} was written to it",
@@ -335,7 +344,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
     }
     for (good, sums) in unchecked {
         // Where the other columns can say what is right, they are asked: this page may lack writes that its disk has lost.
-        let doubtful = need & good & provable(at);
+        let doubtful = need & good & at.row.covered_by_parity(at.place.column);
         lost |= doubtful;
         // What has been written since it was asked first stays.
         let again = page.hinted.fetch_or(doubtful, Ordering::AcqRel) & doubtful;
@@ -359,6 +368,10 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         at.group().suspect.fetch_or(regions, Ordering::AcqRel);
         at.core.attention.notify_one();
     }
+    if at.row.shape.parity > 0 {
+        page.old.fetch_and(!asked, Ordering::AcqRel);
+        page.old.fetch_or(lacking & need, Ordering::AcqRel);
+    }
     // Others may have learnt more of it meanwhile.
     let need = need & page.unknown.fetch_and(!(asked & !need), Ordering::AcqRel);
     page.hinted.fetch_and(need, Ordering::AcqRel);
@@ -377,15 +390,6 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
         at.core.sums.admit(at.row, at.place.column, index);
     }
     Some(page)
-}
-
-/// Regions of a column for which the other columns of its row, all of which are here, prove what it holds.
-fn provable(at: At<'_>) -> u64 {
-    if at.row.shape.parity == 0 {
-        return 0;
-    }
-    let others = (0..at.row.columns.len()).filter(|column| *column != usize::from(at.place.column));
-    others.fold(u64::MAX, |mask, column| mask & at.row.columns[column].good())
 }
 
 /// Reads the pages of a clean region from every copy, although they are in memory: what is on the disks counts at the next
@@ -408,7 +412,9 @@ pub(crate) async fn damaged_pages(
     for (index, page) in if lags { Vec::new() } else { sums.loaded(offset, len) } {
         if page.unknown.load(Ordering::Acquire) & mask != 0 || page.dirty.load(Ordering::Acquire) {
             // What the region holds has just been compared: now its page may be written.
-            if healing && page.is_damaged_on(&at.column().copies()) {
+            // (Not, where its checksums are lost: `recall.rs` does that, and calls the region dirty when its data is right.)
+            let known = page.unknown.load(Ordering::Acquire) & mask == 0;
+            if healing && known && page.is_damaged_on(&at.column().copies()) {
                 let _ = ensure_dirty(at, mask).await;
             }
             continue;

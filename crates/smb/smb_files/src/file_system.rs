@@ -77,8 +77,8 @@ pub(crate) struct Core {
     pub(crate) limit: OnceLock<Limit>,
 }
 
-/// Says how many bytes there is room for.
-pub(crate) type Limit = Box<dyn Fn() -> u64 + Send + Sync>;
+/// Says how many bytes there is room for behind so many.
+pub(crate) type Limit = Box<dyn Fn(u64) -> u64 + Send + Sync>;
 
 impl FileSystem {
     /// The file system on a store. `entropy` makes resume keys and tokens that nobody can guess.
@@ -112,9 +112,9 @@ impl FileSystem {
         }
     }
 
-    /// Clients are told of no more free space than `can_hold` says that there is room for below the store, in all. To be said once,
-    /// before it is served.
-    pub fn limit_space(&self, can_hold: impl Fn() -> u64 + Send + Sync + 'static) {
+    /// Clients are told of no more free space than `can_hold` says that there is room for below the store, behind the bytes that the
+    /// store's own structures may take at the most. To be said once, before it is served.
+    pub fn limit_space(&self, can_hold: impl Fn(u64) -> u64 + Send + Sync + 'static) {
         // Who says it again is wrong, and the first one stays.
         let _ = self.core.limit.set(Box::new(can_hold));
     }

@@ -127,10 +127,10 @@ impl Open {
     /// Units in all and free, of `unit` bytes.
     async fn units(&self, unit: u32) -> Result<(u64, u64)> {
         let usage = self.core.store.usage().await?;
-        // What is below the store holds its own structures, too, which are no part of the store's capacity.
-        let below = self.core.limit.get().map_or(u64::MAX, |can_hold| can_hold());
-        let capacity = usage.capacity.min(below.saturating_sub(usage.metadata));
-        let free = capacity.saturating_sub(usage.used);
+        // What is below the store holds its own structures, too, which are no part of the store's capacity. Of a thin one they take
+        // far less than they may: so what lies behind them is asked for.
+        let below = self.core.limit.get().map_or(u64::MAX, |can_hold| can_hold(usage.metadata));
+        let free = usage.capacity.min(below).saturating_sub(usage.used);
         Ok((usage.capacity / u64::from(unit), free / u64::from(unit)))
     }
 

@@ -108,12 +108,12 @@ pub(crate) struct Network {
 )]
 fn bind(at: SocketAddr) -> std::io::Result<std::net::TcpListener> {
     for _ in 0..BIND_ATTEMPTS {
-        match std::net::TcpListener::bind(at) {
+        match kept_listeners::listen(at) {
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => std::thread::sleep(BIND_PAUSE),
             other => return other,
         }
     }
-    std::net::TcpListener::bind(at)
+    kept_listeners::listen(at)
 }
 
 impl Network {
@@ -154,7 +154,13 @@ impl Network {
         let wanted: Vec<String> =
             config.listen.iter().cloned().chain(serving.always.map(|at| at.to_string())).collect();
         let mut listeners = self.listeners.lock();
-        listeners.retain(|address, _| wanted.contains(address));
+        listeners.retain(|address, listening| {
+            let stays = wanted.contains(address);
+            if !stays {
+                kept_listeners::close(listening.at);
+            }
+            stays
+        });
         if wanted.is_empty() {
             return Vec::new();
         }

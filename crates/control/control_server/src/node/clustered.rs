@@ -122,21 +122,23 @@ impl Node {
     /// Looks at disks on which nothing was found when they were looked at last: the pool may have been made on them since, on another
     /// node, or whoever had them may be gone only now.
     pub(super) async fn look_for_members(&self, pool: Uuid) {
+        let blank = |known: &Known| {
+            known.present && known.open.is_none() && matches!(known.content, None | Some(DiskContent::Empty))
+        };
+        let busy = |known: &Known| known.present && known.busy;
         for _ in 0..BUSY_LOOKS {
-            let blank = |known: &Known| {
-                known.present
-                    && known.open.is_none()
-                    && matches!(known.content, None | Some(DiskContent::Empty))
-            };
-            let blank: Vec<Known> = self.disks.all().into_iter().filter(|known| blank(known)).collect();
-            join_all(blank.iter().map(|known| self.probe(&known.found.id)).collect()).await;
+            let all = self.disks.all();
+            join_all(
+                all.iter().filter(|known| blank(known)).map(|known| self.probe(&known.found.id)).collect(),
+            )
+            .await;
             let ours = self.disks_of(pool);
-            let busy = |known: &Known| {
-                known.present
-                    && known.busy
-                    && (known.content.is_none() || ours.iter().any(|of| of.found.id == known.found.id))
+            // Disks of other pools stay busy for as long as their owners live.
+            let wait = match ours.as_slice() {
+                [] => self.disks.all().iter().any(|known| blank(known) && busy(known)),
+                ours => ours.iter().any(busy),
             };
-            if !self.disks.all().iter().any(busy) {
+            if !wait {
                 return;
             }
             tokio::time::sleep(BUSY_PAUSE).await;
@@ -154,6 +156,8 @@ impl Node {
             config.smb.name = cluster.name().to_string();
         }
         config.portals.iter_mut().for_each(|portal| portal.group = cluster.portal_tag(portal.group));
+        let groups = config.targets.iter_mut().flat_map(|target| &mut target.portal_groups);
+        groups.for_each(|group| *group = cluster.portal_tag(*group));
         Current { config: Arc::new(config), ..current }
     }
 
@@ -182,10 +186,13 @@ impl Node {
             }
             return Err(problem);
         }
-        drop((handle, turn));
+        drop(handle);
+        // It comes up: its disks stay open.
+        turn.begin(Step::Take);
         for disk in disks {
             self.probe(&disk.id).await;
         }
+        drop(turn);
         self.comes_up(guid).await
     }
 

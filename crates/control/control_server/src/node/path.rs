@@ -167,7 +167,8 @@ impl Turn {
         self.pool == pool
     }
 
-    fn begin(&self, step: Step) {
+    /// Says how far the pool is.
+    pub(super) fn begin(&self, step: Step) {
         self.path.begin(step);
     }
 }

@@ -89,11 +89,11 @@ impl TestDisk {
         bytes
     }
 
-    /// The disk is what the copy says again.
+    /// The disk is what the copy says again, and as large as that.
     pub(super) fn put_back(&self, image: &[u8]) {
         let mut inner = self.inner.lock();
         inner.volatile.clear();
-        inner.durable.copy_from_slice(image);
+        inner.durable = image.to_vec();
     }
 
     /// Loses what was not flushed, except the blocks that `keep` says made it.

@@ -109,3 +109,28 @@ fn what_is_allocated_has_room_in_a_full_pool() {
         }
     });
 }
+
+#[test]
+fn what_a_thin_space_can_hold_behind_its_first_part_is_what_it_has_there_and_the_pools_room() {
+    on_shard(async {
+        let bench = Bench::new(4);
+        let pool = bench.create().await;
+        // A volume's own structures come first, and may take more than the whole pool has.
+        let mut spec = SpaceSpec::thin("s", Resiliency::Parity(1), 3 << 30);
+        (spec.interleave, spec.columns) = (4096, 3);
+        let space = pool.create_space(spec).await.expect("space");
+        let row = space.striping.row_size();
+        let block = IoBuf::zeroed(4096).freeze();
+        for number in [0, 1, 300] {
+            space.write(number * row, block.clone(), Durability::Durable).await.expect("write");
+        }
+        let room = space.can_hold() - 3 * row;
+        assert!(room > 0 && room < 256 * row, "{room}");
+        assert_eq!(space.can_hold_behind(0), space.can_hold());
+        assert_eq!(space.can_hold_behind(row / 2), space.can_hold() - row / 2);
+        assert_eq!(space.can_hold_behind(256 * row), row + room);
+        assert_eq!(space.can_hold_behind(301 * row), room);
+        assert_eq!(space.can_hold_behind(space.bytes() - row), row);
+        assert_eq!(space.can_hold_behind(space.bytes() + row), 0);
+    });
+}

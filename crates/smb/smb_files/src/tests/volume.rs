@@ -33,15 +33,18 @@ async fn sizes(fixture: &Fixture) -> [u64; 3] {
 fn free_space_is_what_can_be_written() {
     let usage =
         StoreUsage { capacity: 1000 * UNIT, used: 100 * UNIT, metadata: 50 * UNIT, ..StoreUsage::default() };
-    // The volume's own structures are no part of its capacity. What lies below may be thin and have less room: 800 clusters in
-    // all, 50 of them for the structures.
+    // What lies below may be thin and have less room than the volume, and less than the volume's own structures may come to need:
+    // what counts is what it has behind those.
     for (below, free) in
-        [(None, 900), (Some(800), 650), (Some(1050), 900), (Some(2000), 900), (Some(150), 0), (Some(10), 0)]
+        [(None, 900), (Some(750), 650), (Some(1000), 900), (Some(2000), 900), (Some(100), 0), (Some(10), 0)]
     {
         let seen = |store| Arc::new(Layered(Of(store, usage))) as Arc<dyn FileStore>;
         run_on(seen, |f| async move {
             if let Some(below) = below {
-                f.fs.limit_space(move || below * UNIT);
+                f.fs.limit_space(move |from| {
+                    assert_eq!(from, 50 * UNIT, "the volume's own structures");
+                    below * UNIT
+                });
             }
             assert_eq!(sizes(&f).await, [1000, free, free], "{below:?}");
         });

@@ -2,6 +2,7 @@
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster_node::{Failure, Order};
 use serde_json::{Value, json};
@@ -87,5 +88,35 @@ async fn orders_bring_a_pool_up_step_by_step_and_down() {
         assert_eq!(order(53, step).await, Ok(()), "{step:?}");
     }
     assert_eq!(served(), (true, true), "it is back");
+    node.close().await.expect("closed");
+}
+
+/// Nobody waits for an order any more: what it has begun comes to its end, and is put right by the order to stop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_that_is_dropped_leaves_nothing_open() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let machine = Arc::new(Machine::default());
+    let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+    *machine.found.lock() = ["a", "b"].map(disk).to_vec();
+    let pool = made(dir.path(), &machine).await;
+    let Bench { node, iscsi, .. } = bench(dir.path(), &machine);
+    let driver = NodeDriver::new(node.clone());
+    node.open().await;
+    let order = async |epoch, order| driver.step(pool, epoch, order).await;
+    assert_eq!(order(50, Order::Fence).await, Ok(()));
+    machine.hang(&["a"]);
+    let waited = tokio::time::timeout(Duration::from_millis(50), order(50, Order::Open)).await;
+    assert!(waited.is_err(), "its disk hangs");
+    let stopping = {
+        let driver = driver.clone();
+        tokio::spawn(async move { driver.step(pool, 50, Order::Stop).await })
+    };
+    machine.hang(&[]);
+    assert_eq!(stopping.await.expect("ended"), Ok(()));
+    assert!(!node.is_open(pool), "what was opened meanwhile is closed");
+    for step in [Order::Fence, Order::Open, Order::Restore, Order::Publish] {
+        assert_eq!(order(51, step).await, Ok(()), "{step:?}");
+    }
+    assert!(iscsi.served.lock().contains("l"));
     node.close().await.expect("closed");
 }

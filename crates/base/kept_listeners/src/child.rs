@@ -1,0 +1,129 @@
+//! The child's side: sockets come from the keeper where there is one.
+
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
+};
+
+use crate::message::{MAX, Request, decode_answer};
+use crate::{PATIENCE, VARIABLE};
+
+/// The way to the keeper: one request at a time. None after a failure: an answer that comes late would be taken for that of the next
+/// request.
+pub(crate) struct Way(Mutex<Option<OwnedFd>>);
+
+/// The keeper of this process, if it has one.
+fn way() -> Option<&'static Way> {
+    static WAY: OnceLock<Option<Way>> = OnceLock::new();
+    let found = || {
+        std::env::var_os(VARIABLE)?;
+        let socket = io::stdin().as_fd().try_clone_to_owned();
+        match socket.and_then(Way::new) {
+            Ok(way) => Some(way),
+            Err(error) => {
+                tracing::warn!(%error, "the keeper of listening sockets cannot be asked: this process binds its own");
+                None
+            }
+        }
+    };
+    WAY.get_or_init(found).as_ref()
+}
+
+/// Whether this process gets its sockets from a keeper.
+#[must_use]
+pub fn is_kept() -> bool {
+    way().is_some()
+}
+
+/// A socket that listens on an address, from the keeper if there is one. Waits for [`crate::PATIENCE`] at most.
+///
+/// # Errors
+/// Those of binding it.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let Some(way) = way() else { return TcpListener::bind(address) };
+    match way.listen(address) {
+        // The keeper is gone, or does not answer: what it keeps of this address stands in the way, and that is said.
+        Err(error) if is_of_the_way(error.kind()) => {
+            tracing::warn!(%address, %error, "the keeper of listening sockets does not answer: this process binds its own");
+            TcpListener::bind(address)
+        }
+        other => other,
+    }
+}
+
+/// A socket of [`listen`] that had this address is closed for good.
+pub fn close(address: SocketAddr) {
+    tell(Request::Close(address));
+}
+
+/// All sockets that are to be served have been asked for: what an earlier process had besides is closed.
+pub fn settled() {
+    tell(Request::Settled);
+}
+
+/// Whether a failure says nothing of the address.
+fn is_of_the_way(kind: ErrorKind) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, InvalidData, NotConnected, TimedOut, WouldBlock};
+    matches!(kind, BrokenPipe | ConnectionReset | InvalidData | NotConnected | TimedOut | WouldBlock)
+}
+
+fn tell(request: Request) {
+    if let Some(way) = way()
+        && let Err(error) = way.ask(request)
+    {
+        tracing::warn!(?request, %error, "the keeper of listening sockets was not told");
+    }
+}
+
+impl Way {
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        Ok(Self(Mutex::new(Some(socket))))
+    }
+
+    pub(crate) fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
+        let socket = self.ask(Request::Listen(address))?;
+        let socket = socket.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "no socket came"))?;
+        Ok(TcpListener::from(socket))
+    }
+
+    /// Asks, and waits for the answer.
+    pub(crate) fn ask(&self, request: Request) -> io::Result<Option<OwnedFd>> {
+        let mut way = self.0.lock();
+        let socket = way.as_ref().ok_or(ErrorKind::BrokenPipe)?;
+        match exchange(socket, request) {
+            Ok((answer, found)) => answer.map(|()| found),
+            Err(error) => {
+                *way = None;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// One request and its answer, with the socket that comes beside it.
+fn exchange(socket: &OwnedFd, request: Request) -> io::Result<(io::Result<()>, Option<OwnedFd>)> {
+    send(socket, request.encode().as_bytes(), SendFlags::NOSIGNAL)?;
+    let mut bytes = [0; MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let came = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags)?;
+    let mut sockets = beside.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+        _ => None,
+    });
+    let found = sockets.next().and_then(|mut sockets| sockets.next());
+    if came.bytes == 0 || came.flags.contains(ReturnFlags::TRUNC) {
+        return Err(ErrorKind::BrokenPipe.into());
+    }
+    Ok((decode_answer(&bytes[..came.bytes])?, found))
+}

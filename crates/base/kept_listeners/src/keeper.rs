@@ -1,0 +1,152 @@
+//! The parent's side: has the sockets, and hands them out.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    recv, sendmsg, socketpair,
+};
+
+use crate::message::{MAX, Request, encode_answer};
+
+/// The most sockets that are kept: whoever asks for more binds them by itself no better.
+const MOST: usize = 4096;
+
+/// Has the sockets of a child, and of those that follow it. Clones have the same.
+#[derive(Clone, Debug, Default)]
+pub struct Keeper(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    sockets: Vec<Socket>,
+    /// The number of the child that is served.
+    child: u64,
+}
+
+#[derive(Debug)]
+struct Socket {
+    asked: SocketAddr,
+    bound: SocketAddr,
+    socket: TcpListener,
+    /// The last child that it was handed out to.
+    child: u64,
+}
+
+impl Kept {
+    fn listen(&mut self, child: u64, asked: SocketAddr) -> io::Result<&TcpListener> {
+        if child != self.child {
+            // One that ends late must not take what its successor serves.
+            return Err(ErrorKind::ConnectionAborted.into());
+        }
+        let found = self.sockets.iter().position(|kept| kept.child != child && kept.asked == asked);
+        let at = match found {
+            Some(at) => at,
+            None if self.sockets.len() >= MOST => return Err(io::Error::from_raw_os_error(24)),
+            None => {
+                let socket = TcpListener::bind(asked)?;
+                let bound = socket.local_addr()?;
+                self.sockets.push(Socket { asked, bound, socket, child });
+                self.sockets.len() - 1
+            }
+        };
+        let kept = &mut self.sockets[at];
+        kept.child = child;
+        Ok(&kept.socket)
+    }
+
+    fn close(&mut self, child: u64, bound: SocketAddr) {
+        if let Some(at) = self.sockets.iter().position(|kept| kept.child == child && kept.bound == bound) {
+            // Order is what tells sockets of one asked address apart.
+            self.sockets.remove(at);
+        }
+    }
+
+    fn settled(&mut self, child: u64) {
+        if child == self.child {
+            self.sockets.retain(|kept| kept.child == child);
+        }
+    }
+}
+
+impl Keeper {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The end of a socket pair for the next child, as its standard input. A thread answers it until the child ends; the child before it
+    /// gets nothing any more.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn for_child(&self) -> io::Result<OwnedFd> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let child = {
+            let mut kept = self.0.lock();
+            kept.child += 1;
+            kept.child
+        };
+        let keeper = self.clone();
+        std::thread::Builder::new().name("keeper".into()).spawn(move || keeper.answer(child, &ours))?;
+        Ok(theirs)
+    }
+
+    /// Addresses of the sockets that are kept.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.lock().sockets.iter().map(|kept| kept.bound).collect()
+    }
+
+    fn answer(&self, child: u64, way: &OwnedFd) {
+        let mut bytes = [0; MAX];
+        loop {
+            let length = match recv(way, &mut bytes[..], RecvFlags::empty()) {
+                Ok((_, 0)) => return,
+                Ok((_, length)) if length <= bytes.len() => length,
+                Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) | Err(_) => return,
+            };
+            let Some(request) = Request::decode(&bytes[..length]) else { return };
+            if self.carry_out(child, request, way).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn carry_out(&self, child: u64, request: Request, way: &OwnedFd) -> io::Result<()> {
+        let mut kept = self.0.lock();
+        match request {
+            Request::Listen(address) => match kept.listen(child, address) {
+                Ok(socket) => reply(way, &Ok(()), Some(socket.as_fd())),
+                Err(error) => reply(way, &Err(error), None),
+            },
+            Request::Close(address) => {
+                kept.close(child, address);
+                reply(way, &Ok(()), None)
+            }
+            Request::Settled => {
+                kept.settled(child);
+                reply(way, &Ok(()), None)
+            }
+        }
+    }
+}
+
+fn reply(way: &OwnedFd, answer: &io::Result<()>, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let sockets: Vec<BorrowedFd<'_>> = socket.into_iter().collect();
+    if !sockets.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(&sockets)) {
+        return Err(ErrorKind::OutOfMemory.into());
+    }
+    let text = encode_answer(answer);
+    sendmsg(way, &[IoSlice::new(text.as_bytes())], &mut beside, SendFlags::NOSIGNAL)?;
+    Ok(())
+}

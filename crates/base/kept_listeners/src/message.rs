@@ -1,0 +1,65 @@
+//! What child and keeper say to each other: short lines of text, each a packet of its own.
+
+use std::io;
+use std::net::SocketAddr;
+
+/// The longest message, in bytes.
+pub(crate) const MAX: usize = 256;
+
+/// What a child asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// A socket that listens here.
+    Listen(SocketAddr),
+    /// The socket with this address is not served any more.
+    Close(SocketAddr),
+    /// All that is to be served has been asked for.
+    Settled,
+}
+
+impl Request {
+    pub(crate) fn encode(self) -> String {
+        match self {
+            Self::Listen(address) => format!("listen {address}"),
+            Self::Close(address) => format!("close {address}"),
+            Self::Settled => "settled".to_owned(),
+        }
+    }
+
+    /// `None` for what is no request.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        match text.split_once(' ') {
+            None if text == "settled" => Some(Self::Settled),
+            Some(("listen", address)) => address.parse().ok().map(Self::Listen),
+            Some(("close", address)) => address.parse().ok().map(Self::Close),
+            _ => None,
+        }
+    }
+}
+
+/// What the keeper answers; a socket comes beside `Ok(())` of [`Request::Listen`].
+pub(crate) fn encode_answer(answer: &io::Result<()>) -> String {
+    match answer {
+        Ok(()) => "ok".to_owned(),
+        Err(error) => format!("error {}", error.raw_os_error().unwrap_or_default()),
+    }
+}
+
+/// The answer.
+///
+/// # Errors
+/// When it is none.
+pub(crate) fn decode_answer(bytes: &[u8]) -> io::Result<io::Result<()>> {
+    let strange = || io::Error::new(io::ErrorKind::InvalidData, "an answer that cannot be understood");
+    let text = std::str::from_utf8(bytes).map_err(|_| strange())?;
+    match text.split_once(' ') {
+        None if text == "ok" => Ok(Ok(())),
+        Some(("error", number)) => match number.parse() {
+            Ok(number) if number > 0 => Ok(Err(io::Error::from_raw_os_error(number))),
+            Ok(0) => Ok(Err(io::Error::other("the address cannot be listened on"))),
+            _ => Err(strange()),
+        },
+        _ => Err(strange()),
+    }
+}

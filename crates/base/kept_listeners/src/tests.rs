@@ -1,0 +1,74 @@
+//! A keeper and the children it has, one after another, in one process.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use super::Keeper;
+use super::child::Way;
+use super::message::Request;
+
+fn any() -> SocketAddr {
+    "127.0.0.1:0".parse().expect("an address")
+}
+
+fn child(keeper: &Keeper) -> Way {
+    Way::new(keeper.for_child().expect("a pair")).expect("usable")
+}
+
+#[test]
+fn clients_wait_while_nobody_serves() {
+    let keeper = Keeper::new();
+    let first = child(&keeper);
+    let (one, two) = (first.listen(any()).expect("bound"), first.listen(any()).expect("bound"));
+    let addresses = [one.local_addr().expect("known"), two.local_addr().expect("known")];
+    assert_ne!(addresses[0], addresses[1]);
+    drop((one, two, first));
+
+    // Nobody is there; the client connects, and says what it wants.
+    let mut client = TcpStream::connect(addresses[1]).expect("not refused");
+    client.write_all(b"hello").expect("sent");
+    let second = child(&keeper);
+    let (_one, two) = (second.listen(any()).expect("kept"), second.listen(any()).expect("kept"));
+    assert_eq!([_one.local_addr().expect("known"), two.local_addr().expect("known")], addresses);
+    let (mut served, _) = two.accept().expect("the client");
+    let mut said = [0; 5];
+    served.read_exact(&mut said).expect("what it said");
+    assert_eq!(&said, b"hello");
+}
+
+#[test]
+fn what_is_closed_or_not_asked_for_again_is_free() {
+    let keeper = Keeper::new();
+    let first = child(&keeper);
+    let at = first.listen(any()).expect("bound").local_addr().expect("known");
+    assert_eq!(first.listen(at).expect_err("taken").kind(), ErrorKind::AddrInUse);
+    first.ask(Request::Close(at)).expect("told");
+    let again = first.listen(at).expect("free");
+    assert_eq!(again.local_addr().expect("known"), at);
+    first.listen(any()).expect("bound");
+    drop(again);
+
+    let second = child(&keeper);
+    // The one before has nothing to say any more, however late it ends.
+    assert!(first.listen(any()).is_err());
+    first.ask(Request::Settled).expect("heard");
+    assert_eq!(keeper.addresses().len(), 2);
+    second.listen(at).expect("kept");
+    second.ask(Request::Settled).expect("told");
+    assert_eq!(keeper.addresses(), [at]);
+}
+
+#[test]
+fn nonsense_is_not_answered() {
+    for text in
+        ["", "listen", "listen nowhere", "close 1.2.3.4", "settled now", "\u{7f}", "listen 127.0.0.1:99999"]
+    {
+        assert_eq!(Request::decode(text.as_bytes()), None, "{text}");
+    }
+    assert_eq!(Request::decode(&[0xff, 0xfe]), None);
+    for request in
+        [Request::Listen(any()), Request::Close("[::1]:445".parse().expect("one")), Request::Settled]
+    {
+        assert_eq!(Request::decode(request.encode().as_bytes()), Some(request));
+    }
+}
