@@ -67,6 +67,7 @@ pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
             if let Err(problem) = node.stop().await {
                 eprintln!("holdfast: {problem}");
             }
+            kept_listeners::start_over();
             // What fails leaves the node as it was, and is told to whoever asks it.
             let carried = change.carry_out().await.unwrap_or_default();
             if kept_listeners::is_kept() {

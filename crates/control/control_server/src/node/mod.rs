@@ -13,6 +13,7 @@ mod files;
 mod findings;
 mod fullness;
 mod iscsi;
+mod iscsi_disks;
 mod known;
 mod log_homes;
 mod log_places;
@@ -191,6 +192,8 @@ pub struct Node {
     unusable: Mutex<BTreeMap<String, String>>,
     retirements: retirements::Retirements,
     restarts: restarts::Restarts,
+    /// When volumes without space for their metadata were opened again, as there may be some.
+    full_restarts: restarts::Restarts,
     logs: log_places::LogPlaces,
     jobs: Jobs,
     access: Access,
@@ -230,6 +233,7 @@ impl Node {
             me: me.clone(),
             retirements: retirements::Retirements::open(data.join("retirements.json")),
             restarts: restarts::Restarts::default(),
+            full_restarts: restarts::Restarts::default(),
             logs: log_places::LogPlaces::open(data.join("logs.json")),
             access: Access::open(data.join("tokens.json"), clock.clone()),
             events: Events::default(),

@@ -2,6 +2,7 @@
 
 mod disks;
 mod earlier_witness;
+mod fence;
 mod gates;
 mod iscsi;
 mod offline;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use cluster_store::keys::ClusterName;
 use cluster_store::{ClusterStore, LocalStore};
 use control_api::{Code, Problem};
+use iscsi_protocol::IscsiName;
 use pool::QuorumWitness;
 use pool_format::Guid;
 use read_cache::ReadCache;
@@ -26,9 +28,10 @@ use shard_runtime::{Clock, SystemEntropy};
 use tcp_service::{Answers, Budget};
 use tokio::runtime::Handle;
 
-use crate::backend::{Backends, NoFence};
+use crate::backend::Backends;
 pub use disks::{SystemDisk, SystemDisks};
 use earlier_witness::EarlierVotes;
+use fence::SystemFence;
 pub use iscsi::{Iscsi, UnitBackend};
 pub(crate) use offline::{offline_pool, offline_volume};
 use pools::SystemPools;
@@ -55,6 +58,11 @@ pub(crate) fn backends(
     ownership: Ownership,
     answers: Answers,
 ) -> Result<Backends, Problem> {
+    let node = ownership.id();
+    // Targets tell nodes apart by their names, disks by a number in the key of their registrations.
+    let initiator = IscsiName::parse(&format!("iqn.2026-01.io.holdfast:node.{node}"))
+        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    let fence = SystemFence::new(ownership.number());
     let shards = SystemShards::answering(count, answers)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
@@ -64,10 +72,10 @@ pub(crate) fn backends(
     let known = users.as_ref().ok().cloned();
     let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?, budget.clone()));
     Ok(Backends {
-        disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone())),
+        disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator)),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),
         owner: Arc::new(ownership),
-        fence: Arc::new(NoFence),
+        fence: Arc::new(fence),
         cache,
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.clone())?),
         budget,
