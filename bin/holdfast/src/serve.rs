@@ -70,10 +70,6 @@ pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
             kept_listeners::start_over();
             // What fails leaves the node as it was, and is told to whoever asks it.
             let carried = change.carry_out().await.unwrap_or_default();
-            if kept_listeners::is_kept() {
-                // A keeper gives each of its sockets to a process once.
-                return Ok(ExitCode::from(supervisor::AGAIN));
-            }
             node = start_again(options.clone(), carried).await?;
         }
     })

@@ -22,9 +22,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The longest such pause.
 const MOST: Duration = Duration::from_secs(30);
 
-/// How a node ends that wants to be started again: it changes its place in a cluster. That of `EX_TEMPFAIL` (sysexits.h).
-pub(crate) const AGAIN: u8 = 75;
-
 /// Runs the node of this command line until it ends by itself; how it ended.
 ///
 /// # Errors
@@ -57,11 +54,6 @@ async fn supervise() -> CliResult<ExitCode> {
                 }
             }
         };
-        if !told && ended.code() == Some(AGAIN.into()) {
-            tracing::info!(%pid, "the node is started again");
-            has_served = true;
-            continue;
-        }
         let early = began.elapsed() < STARTED;
         has_served |= !early;
         if told || ended.success() || (ended.signal().is_none() && !has_served) {
