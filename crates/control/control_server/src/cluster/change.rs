@@ -12,7 +12,6 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::time::Duration;
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
 use cluster_join::found;
@@ -111,6 +110,3 @@ fn alone(data: &Path) -> Result<(), Problem> {
     ClusterIdentity::remove(&folder).map_err(|error| Problem::new(Code::Io, error.to_string()))?;
     gone(fs::remove_dir_all(folder.join("etcd")))
 }
-
-/// How long a start waits for what the stop before has left: a request that is still being answered holds the data directory.
-pub const START_AGAIN: Duration = Duration::from_secs(10);

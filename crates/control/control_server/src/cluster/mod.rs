@@ -47,10 +47,9 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-pub use change::START_AGAIN;
 pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
-pub use order::{Carried, ChangeOver};
+pub use order::{Carried, ChangeOver, START_AGAIN};
 
 use users::UsersInStore;
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
 use cluster_store_etcd::EtcdStore;
@@ -14,6 +15,9 @@ use tokio::sync::Notify;
 const FAILED: &str = "failed.txt";
 /// The longest reason that is read back.
 const MAX_REASON: u64 = 4096;
+
+/// How long a start waits for what the stop before has left: a request that is still being answered holds the data directory.
+pub const START_AGAIN: Duration = Duration::from_secs(10);
 
 /// What a node is to become.
 pub(crate) enum Place {
