@@ -25,6 +25,7 @@ use tcp_service::{Answers, Budget};
 use tokio::runtime::Handle;
 
 use crate::backend::{Backends, NoFence};
+use crate::cluster::Life;
 pub use disks::{SystemDisk, SystemDisks};
 use earlier_witness::EarlierVotes;
 pub use iscsi::{Iscsi, UnitBackend};
@@ -35,7 +36,7 @@ pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
 pub(crate) use volumes::read_counters;
-pub(crate) use witness::{Life, Ownership};
+pub(crate) use witness::Ownership;
 
 /// The folder of the data directory that has what nodes of a cluster share.
 const STORE: &str = "store";
