@@ -52,6 +52,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("spd_message", spd_fleet::fuzz::message),
     ("cluster_link", cluster_node::fuzz::frame),
     ("cluster_incarnation", cluster_node::fuzz::incarnation),
+    ("cluster_identity", cluster_identity::fuzz::record),
+    ("cluster_token", cluster_identity::fuzz::token),
+    ("cluster_certificate_request", cluster_identity::fuzz::request),
 ];
 
 /// What lies behind the checksum of a checkpoint: the fuzzer would not get there by chance, somebody with a disk would.

@@ -1,22 +1,81 @@
-//! `holdfast cluster …`.
+//! `holdfast cluster …`: how it is; making a cluster, joining and leaving one.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Subcommand;
-use control_api::{ClusterMember, ClusterStatus};
+use control_api::{
+    ClusterInit, ClusterJoin, ClusterMember, ClusterPlace, ClusterStatus, ClusterToken, GivenEtcd,
+};
 
 use crate::context::Context;
-use crate::error::CliResult;
+use crate::error::{CliError, CliResult};
 use crate::table::{Table, or_dash, word};
+use crate::units::time;
+
+/// The node stops and starts again within a second or two; with many pools it takes longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Who owns which pool, who is away, and what a further loss would do.
     Status,
+    /// Whether this node belongs to a cluster, and which one.
+    Place,
+    /// Make this node the first one of a cluster. Nothing moves: its pools, shares and users are the cluster's from then on.
+    Init(Box<Init>),
+    /// Make a token with which one other node can join, within 24 hours.
+    Token,
+    /// Let this node, which has no pools yet, join a cluster.
+    Join {
+        /// The line that `holdfast cluster token` has printed on a node of the cluster.
+        token: String,
+        #[command(flatten)]
+        here: Here,
+    },
+    /// Take this node out of its cluster; it is one on its own again, without the cluster's pools.
+    Leave,
+}
+
+/// What this node is in its cluster.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Here {
+    /// Where the other nodes reach this one; four ports from PORT on are used, 7400 without one.
+    /// Needed where the machine has several addresses.
+    #[arg(long, value_name = "IP[:PORT]")]
+    address: Option<String>,
+    /// What this node is called in the cluster; the machine's name when absent.
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Init {
+    /// The cluster's name.
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    here: Here,
+    /// An etcd that is there already, instead of one that the nodes run themselves: its endpoints, as https://HOST:2379,https://…
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    etcd: Vec<String>,
+    /// File with the authority of that etcd's certificate, in PEM.
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    etcd_ca: Option<PathBuf>,
+    /// File with the certificate that nodes show to it, in PEM.
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    etcd_cert: Option<PathBuf>,
+    /// File with its key, in PEM.
+    #[arg(long, value_name = "FILE", requires = "etcd")]
+    etcd_key: Option<PathBuf>,
 }
 
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
+    let client = &context.client;
     match command {
         Command::Status => {
-            let status: ClusterStatus = context.client.get("/cluster").await?;
+            let status: ClusterStatus = client.get("/cluster").await?;
             context.show(&status, |status| {
                 print_summary(status);
                 outln!();
@@ -25,7 +84,89 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 print_nodes(&status.nodes);
             })
         }
+        Command::Init(init) => {
+            let Init { name, here, etcd, etcd_ca, etcd_cert, etcd_key } = *init;
+            let etcd = match etcd.is_empty() {
+                true => None,
+                false => Some(GivenEtcd {
+                    endpoints: etcd,
+                    ca: text_of(etcd_ca.as_deref())?,
+                    certificate: text_of(etcd_cert.as_deref())?,
+                    key: text_of(etcd_key.as_deref())?,
+                }),
+            };
+            let Here { address, node_name } = here;
+            let request = ClusterInit { name, address, node_name, etcd };
+            let ordered: ClusterPlace = client.post("/cluster/init", &request).await?;
+            show(context, &changed(context, &ordered).await?)
+        }
+        Command::Place => {
+            let place: ClusterPlace = client.get("/cluster/place").await?;
+            show(context, &place)
+        }
+        Command::Token => {
+            let token: ClusterToken = client.post("/cluster/tokens", &()).await?;
+            context.show(&token, |token| {
+                outln!("{}", token.token);
+                // The line above is for a variable or a pipe.
+                eprintln!(
+                    "It lets one node in, until {}: `holdfast cluster join TOKEN` there. Whoever has it gets in: keep it secret.",
+                    time(token.expires)
+                );
+            })
+        }
+        Command::Join { token, here: Here { address, node_name } } => {
+            let ordered: ClusterPlace =
+                client.post("/cluster/join", &ClusterJoin { token, address, node_name }).await?;
+            show(context, &changed(context, &ordered).await?)
+        }
+        Command::Leave => {
+            let ordered: ClusterPlace = client.post("/cluster/leave", &()).await?;
+            show(context, &changed(context, &ordered).await?)
+        }
     }
+}
+
+fn text_of(file: Option<&Path>) -> CliResult<String> {
+    let Some(path) = file else { return Ok(String::new()) };
+    std::fs::read_to_string(path).map_err(|error| CliError::here(format!("{}: {error}", path.display())))
+}
+
+/// Waits until the node has stopped and started again; its place then.
+async fn changed(context: &Context, ordered: &ClusterPlace) -> CliResult<ClusterPlace> {
+    let waiting = async {
+        loop {
+            // It does not answer for a moment in between.
+            if let Ok(place) = context.client.get::<ClusterPlace>("/cluster/place").await
+                && !place.changing
+            {
+                return place;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    let late = |_| {
+        let what = format!("The node has not come back within {} s.", PATIENCE.as_secs());
+        CliError::here(format!("{what}\nLook into its log; `holdfast status` says when it is there."))
+    };
+    let place = tokio::time::timeout(PATIENCE, waiting).await.map_err(late)?;
+    if place.cluster == ordered.cluster {
+        return Ok(place);
+    }
+    let why = place.failed.unwrap_or_else(|| "it was stopped in between".into());
+    Err(CliError::here(format!("The node is what it was before: {why}")))
+}
+
+fn show(context: &Context, place: &ClusterPlace) -> CliResult {
+    context.show(place, |place| match (&place.cluster, &place.node) {
+        (Some(cluster), Some(node)) => {
+            outln!(
+                "This node is {node}, number {} of the cluster {cluster}.",
+                place.number.unwrap_or_default()
+            );
+        }
+        _ => outln!("This node is on its own."),
+    })
 }
 
 /// The cluster in sentences.

@@ -1,7 +1,7 @@
 //! `holdfast node …`: the nodes of a cluster.
 
 use clap::Subcommand;
-use control_api::{ClusterStatus, Done, List, NodePause};
+use control_api::{ClusterStatus, Confirm, Done, List, NodePause};
 use control_client::segment;
 
 use crate::cluster::print_nodes;
@@ -20,6 +20,12 @@ pub(crate) enum Command {
         /// Give away the pools that it has, too.
         #[arg(long)]
         drain: bool,
+    },
+    /// Take another node out of the cluster, which is gone for good; one that is up leaves by `cluster leave`.
+    Remove {
+        /// Its name or number.
+        #[arg(value_name = "NODE")]
+        name: String,
     },
     /// Let a node take pools again. It is asked itself.
     Resume {
@@ -42,6 +48,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         Command::Resume { name } => {
             let path = format!("/cluster/nodes/{}/resume", segment(&name));
             context.client.post(&path, &()).await?
+        }
+        Command::Remove { name } => {
+            let path = format!("/cluster/nodes/{}", segment(&name));
+            context
+                .confirmed(async |confirm| context.client.delete(&path, &Confirm { confirm }).await)
+                .await?
         }
     };
     context.show(&done, |done| outln!("{}", done.message))

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use control_api::DEFAULT_SOCKET;
-use control_server::{NodeOptions, Running};
+use control_api::{Code, DEFAULT_SOCKET};
+use control_server::{Carried, NodeOptions, Running, START_AGAIN};
 use tokio::runtime::Runtime;
 
 use crate::context::DEFAULT_DATA_DIR;
@@ -51,14 +51,42 @@ pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
     let options = NodeOptions { data_dir: args.data_dir, socket, shards: args.shards, http: args.http };
     runtime()?.block_on(async {
         let signals = control_server::Signals::new().map_err(CliError::here)?;
-        let node = Running::start(options).await?;
+        let mut node = Running::start(options.clone()).await?;
         control_server::notify_supervisor("READY=1");
-        let signal = signals.wait().await;
-        eprintln!("holdfast: {signal}: stopping cleanly.");
-        control_server::notify_supervisor("STOPPING=1");
-        node.stop().await?;
-        Ok(ExitCode::SUCCESS)
+        loop {
+            let change = tokio::select! {
+                signal = signals.wait() => {
+                    eprintln!("holdfast: {signal}: stopping cleanly.");
+                    control_server::notify_supervisor("STOPPING=1");
+                    node.stop().await?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                change = node.change_ordered() => change,
+            };
+            eprintln!("holdfast: the node's place in a cluster changes: it stops and starts again.");
+            if let Err(problem) = node.stop().await {
+                eprintln!("holdfast: {problem}");
+            }
+            kept_listeners::start_over();
+            // What fails leaves the node as it was, and is told to whoever asks it.
+            let carried = change.carry_out().await.unwrap_or_default();
+            node = start_again(options.clone(), carried).await?;
+        }
     })
+}
+
+/// Starts the node that has just stopped. A request that was still being answered may hold the data directory for a moment.
+async fn start_again(options: NodeOptions, carried: Carried) -> CliResult<Running> {
+    let mut carried = Some(carried);
+    let began = tokio::time::Instant::now();
+    loop {
+        match Running::start_again(options.clone(), &mut carried).await {
+            Err(problem) if problem.code == Code::InUse && began.elapsed() < START_AGAIN => {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+            started => return Ok(started?),
+        }
+    }
 }
 
 /// The control plane's runtime.

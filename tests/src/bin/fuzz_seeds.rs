@@ -104,6 +104,8 @@ fn main() -> std::io::Result<()> {
         named_seed("cluster_link", name, &bytes)?;
     }
     seed("cluster_incarnation", &cluster_node::fuzz::incarnation_sample())?;
+    seed("cluster_identity", cluster_identity::fuzz::record_sample().as_bytes())?;
+    seed("cluster_token", cluster_identity::fuzz::token_sample().as_bytes())?;
     smb()
 }
 

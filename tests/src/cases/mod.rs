@@ -32,6 +32,7 @@ mod reserve;
 mod restart;
 mod root_disk;
 mod rot;
+mod shared_units;
 mod smb_capture;
 mod smb_clients;
 mod smb_errors;
@@ -224,6 +225,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: snapshots::run,
+    },
+    Case {
+        name: "shared-units",
+        about: "two nodes, one pool on LUNs of a third: who takes it over fences the other, which stops, says so and writes no more; LUNs go and come back",
+        ci: true,
+        guest: false,
+        run: shared_units::run,
     },
     Case {
         name: "pool-move",

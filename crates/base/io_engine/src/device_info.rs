@@ -68,19 +68,31 @@ pub fn direct_io_alignment(fd: impl AsFd) -> Option<u32> {
         .then_some(answer.stx_dio_offset_align)
 }
 
-/// Whether the file lies in a file system that keeps its data in memory.
+/// Whether it is a plain file in a file system that keeps its data in memory. The names of devices lie in such a one, too (devtmpfs), and
+/// their data does not.
 pub fn is_in_memory(fd: impl AsFd) -> bool {
     /// linux/magic.h
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
     let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    let fd = fd.as_fd();
     // SAFETY: `answer` is a statfs buffer that outlives the call.
-    if unsafe { libc::fstatfs(fd.as_fd().as_raw_fd(), answer.as_mut_ptr()) } < 0 {
+    if unsafe { libc::fstatfs(fd.as_raw_fd(), answer.as_mut_ptr()) } < 0 {
         return false;
     }
     // SAFETY: zeroed at first, which is valid for this plain structure, and then filled by the kernel.
     let kind = unsafe { answer.assume_init() }.f_type as u64;
-    kind == TMPFS_MAGIC || kind == RAMFS_MAGIC
+    (kind == TMPFS_MAGIC || kind == RAMFS_MAGIC) && is_plain(fd)
+}
+
+fn is_plain(fd: impl AsFd) -> bool {
+    let mut answer = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: `answer` is a stat buffer that outlives the call.
+    if unsafe { libc::fstat(fd.as_fd().as_raw_fd(), answer.as_mut_ptr()) } < 0 {
+        return false;
+    }
+    // SAFETY: zeroed at first, which is valid for this plain structure, and then filled by the kernel.
+    unsafe { answer.assume_init() }.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
 /// Takes the file for this process alone until it is closed.
@@ -139,4 +151,24 @@ pub fn next_data(fd: impl AsFd, offset: u64) -> io::Result<Option<std::ops::Rang
 
 fn as_offset(value: u64) -> io::Result<i64> {
     i64::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device was once taken for a file in memory, since its name lies in such a file system: each request held the shard up.
+    #[test]
+    fn devices_are_not_in_memory() {
+        let device = std::fs::File::open("/dev/null").expect("there");
+        assert!(!is_in_memory(&device));
+        let shared = std::path::Path::new("/dev/shm");
+        if shared.is_dir() {
+            let name = shared.join(format!("io_engine-{}", std::process::id()));
+            let file = std::fs::File::create_new(&name).expect("made");
+            let found = is_in_memory(&file);
+            std::fs::remove_file(&name).expect("removed");
+            assert!(found);
+        }
+    }
 }

@@ -32,6 +32,7 @@ mod detect;
 pub mod device_info;
 mod fixed_ring;
 pub mod image_locks;
+pub mod persistent_reservation;
 pub mod placement;
 pub mod plain_file;
 pub mod readiness;

@@ -74,6 +74,11 @@ fn is_of_the_way(kind: ErrorKind) -> bool {
     matches!(kind, BrokenPipe | ConnectionReset | InvalidData | NotConnected | TimedOut | WouldBlock)
 }
 
+/// This process serves none of its sockets any more, and will ask for them again, as a later process would.
+pub fn start_over() {
+    tell(Request::Again);
+}
+
 fn tell(request: Request) {
     if let Some(way) = way()
         && let Err(error) = way.ask(request)

@@ -33,7 +33,7 @@ struct Socket {
     asked: SocketAddr,
     bound: SocketAddr,
     socket: TcpListener,
-    /// The last child that it was handed out to.
+    /// The last child that it was handed out to; 0 for none.
     child: u64,
 }
 
@@ -64,6 +64,10 @@ impl Kept {
             // Order is what tells sockets of one asked address apart.
             self.sockets.remove(at);
         }
+    }
+
+    fn again(&mut self, child: u64) {
+        self.sockets.iter_mut().filter(|kept| kept.child == child).for_each(|kept| kept.child = 0);
     }
 
     fn settled(&mut self, child: u64) {
@@ -133,6 +137,10 @@ impl Keeper {
             }
             Request::Settled => {
                 kept.settled(child);
+                reply(way, &Ok(()), None)
+            }
+            Request::Again => {
+                kept.again(child);
                 reply(way, &Ok(()), None)
             }
         }

@@ -25,7 +25,7 @@ mod message;
 
 use std::time::Duration;
 
-pub use child::{close, is_kept, listen, settled};
+pub use child::{close, is_kept, listen, settled, start_over};
 pub use keeper::Keeper;
 
 /// How long an answer of the other side is waited for. It binds a socket at most.

@@ -15,6 +15,8 @@ pub(crate) enum Request {
     Close(SocketAddr),
     /// All that is to be served has been asked for.
     Settled,
+    /// The child serves none of its sockets any more, and will ask for them again.
+    Again,
 }
 
 impl Request {
@@ -23,6 +25,7 @@ impl Request {
             Self::Listen(address) => format!("listen {address}"),
             Self::Close(address) => format!("close {address}"),
             Self::Settled => "settled".to_owned(),
+            Self::Again => "again".to_owned(),
         }
     }
 
@@ -31,6 +34,7 @@ impl Request {
         let text = std::str::from_utf8(bytes).ok()?;
         match text.split_once(' ') {
             None if text == "settled" => Some(Self::Settled),
+            None if text == "again" => Some(Self::Again),
             Some(("listen", address)) => address.parse().ok().map(Self::Listen),
             Some(("close", address)) => address.parse().ok().map(Self::Close),
             _ => None,

@@ -66,9 +66,23 @@ fn nonsense_is_not_answered() {
         assert_eq!(Request::decode(text.as_bytes()), None, "{text}");
     }
     assert_eq!(Request::decode(&[0xff, 0xfe]), None);
-    for request in
-        [Request::Listen(any()), Request::Close("[::1]:445".parse().expect("one")), Request::Settled]
-    {
+    for request in [
+        Request::Again,
+        Request::Listen(any()),
+        Request::Close("[::1]:445".parse().expect("one")),
+        Request::Settled,
+    ] {
         assert_eq!(Request::decode(request.encode().as_bytes()), Some(request));
     }
+}
+
+#[test]
+fn a_child_that_starts_over_gets_the_same_sockets() {
+    let keeper = Keeper::new();
+    let child = child(&keeper);
+    let ask = || child.listen(any()).expect("a socket").local_addr().expect("known");
+    let before = [ask(), ask()];
+    child.ask(Request::Again).expect("told");
+    assert_eq!([ask(), ask()], before);
+    assert_eq!(keeper.addresses().len(), 2);
 }

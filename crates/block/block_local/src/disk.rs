@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{
-    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, UnmapBehavior, check_range,
-    join,
+    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, Reservations, UnmapBehavior,
+    check_range, join,
 };
 use io_engine::{IoOp, IoRequest, IoTarget, Zeroing, submit};
 
@@ -42,6 +42,8 @@ pub struct LocalDisk {
     poisoned: AtomicBool,
     /// What the file system cannot do: zeros are written instead.
     zeroing: Zeroing,
+    /// It keeps persistent reservations.
+    reserves: bool,
 }
 
 impl LocalDisk {
@@ -63,7 +65,17 @@ impl LocalDisk {
             size: AtomicU64::new(local.size),
             poisoned: AtomicBool::new(false),
             zeroing: Zeroing::default(),
+            reserves: false,
         }
+    }
+
+    /// One that keeps persistent reservations, or not.
+    pub(crate) fn reserving(self, reserves: bool) -> Self {
+        Self { reserves, ..self }
+    }
+
+    pub(crate) fn target(&self) -> &IoTarget {
+        &self.target
     }
 
     /// The name given at the opening: a path.
@@ -116,8 +128,9 @@ impl LocalDisk {
         result.map(drop).map_err(|error| {
             let error = self.error(error, "write", offset, len);
             // A failed write leaves only its own blocks undecided, unless it promised durability: then what
-            // the device did with its cache is unknown. A file system without space never got that far.
-            if durable && error.kind() != BlockErrorKind::NoSpace {
+            // the device did with its cache is unknown. A file system without space never got that far, nor one whose reservation is
+            // another's.
+            if durable && !matches!(error.kind(), BlockErrorKind::NoSpace | BlockErrorKind::Fenced) {
                 self.poisoned.store(true, Ordering::Release);
             }
             error
@@ -146,8 +159,12 @@ impl LocalDisk {
         self.check_poison("flush")?;
         let (result, _) = self.request(0, IoOp::Sync).await;
         if let Err(error) = result {
-            self.poisoned.store(true, Ordering::Release);
-            return Err(BlockError::from_io(error, "flush").on(&self.name));
+            let error = BlockError::from_io(error, "flush").on(&self.name);
+            // What a reservation forbids was not begun: nothing is lost by it.
+            if error.kind() != BlockErrorKind::Fenced {
+                self.poisoned.store(true, Ordering::Release);
+            }
+            return Err(error);
         }
         // The system tells of a lost write once: a flush beside the one that was told must not succeed.
         self.check_poison("flush")
@@ -243,5 +260,9 @@ impl BlockDevice for LocalDisk {
             self.zero(offset, len, false).await?;
             if durability == Durability::Durable { self.sync().await } else { Ok(()) }
         })
+    }
+
+    fn reservations(&self) -> Option<&dyn Reservations> {
+        self.reserves.then_some(self as &dyn Reservations)
     }
 }

@@ -4,11 +4,14 @@
 //! shard's I/O engine, past the page cache (O_DIRECT) where the file system allows it. The simulator runs the
 //! same code over its own files.
 //!
+//! A block device of several machines that keeps persistent reservations offers them ([`block_device::Reservations`]).
+//!
 //! Deliberately absent: caching, checksums, retries of failed writes.
 
 mod discovery;
 mod disk;
 mod open;
+mod reservations;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use io_engine::{IoTarget, device_info};
 
-use crate::{LocalDisk, LocalGeometry};
+use crate::{LocalDisk, LocalGeometry, reservations};
 
 /// Blocks of files whose file system does not say what direct I/O asks for, in bytes.
 const DEFAULT_BLOCK: u32 = 4096;
@@ -142,6 +142,9 @@ impl LocalDisk {
                 _ => fail(Why::Io("lock", error)),
             })?;
         }
+        let reserves = writable
+            && kind.is_block_device()
+            && reservations::are_kept(&file, file.metadata().map_err(io("ask for the number of"))?.rdev());
         let mut geometry = if kind.is_block_device() {
             let info = device_info::device_info(&file).map_err(io("ask for the size of"))?;
             LocalGeometry {
@@ -161,7 +164,7 @@ impl LocalDisk {
         if geometry.size == 0 {
             return Err(fail(Why::Empty));
         }
-        Ok(Self::over(&path.to_string_lossy(), IoTarget::of(file.into()), &geometry))
+        Ok(Self::over(&path.to_string_lossy(), IoTarget::of(file.into()), &geometry).reserving(reserves))
     }
 
     /// Makes a file that can be opened as a disk.

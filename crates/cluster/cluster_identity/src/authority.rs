@@ -28,8 +28,8 @@ use crate::record::NodeName;
 
 /// How long the authority and what it signs hold: 20 years, in seconds.
 const SECONDS: u64 = 20 * 365 * 24 * 3600;
-/// A clock of another node may be so much behind, in seconds.
-const BEFORE_SECONDS: u64 = 24 * 3600;
+/// A clock of another node may be so much behind, in seconds: ten years, as that of a machine whose battery is empty.
+const BEFORE_SECONDS: u64 = 10 * 365 * 24 * 3600;
 /// The most addresses in a certificate.
 pub const MAX_ADDRESSES: usize = 64;
 

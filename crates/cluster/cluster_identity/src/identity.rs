@@ -116,6 +116,16 @@ impl ClusterIdentity {
             return Err(IdentityError::Exists(path.display().to_string()));
         }
         let text = self.record.to_text().map_err(|why| IdentityError::Invalid(why.to_string()))?;
+        self.prepare(folder)?;
+        replace(&path, &text).map_err(|error| IdentityError::io(&path, error))
+    }
+
+    /// Writes the certificates and keys only, durably: the node does not belong to the cluster by that. For an etcd that has to run before it
+    /// does. Blocks on the disk.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub fn prepare(&self, folder: &Path) -> Result<(), IdentityError> {
         self.check().map_err(IdentityError::Invalid)?;
         make_folder(folder).map_err(|error| IdentityError::io(folder, error))?;
         let own = [
@@ -127,11 +137,35 @@ impl ClusterIdentity {
         let etcd = self.pem.etcd.iter();
         let etcd = etcd
             .flat_map(|etcd| [(ETCD_CA, etcd.ca.as_str()), (ETCD, &etcd.certificate), (ETCD_KEY, &etcd.key)]);
-        for (name, text) in own.into_iter().chain(etcd).chain([(RECORD, text.as_str())]) {
+        for (name, text) in own.into_iter().chain(etcd) {
             let path = folder.join(name);
             replace(&path, text).map_err(|error| IdentityError::io(&path, error))?;
         }
         Ok(())
+    }
+
+    /// The key that this node asks for a certificate with, and the request: the same again until it belongs to a cluster, so that whoever let it in
+    /// knows it again. Blocks on the disk.
+    ///
+    /// # Errors
+    /// When the node belongs to a cluster already, and what the system says.
+    pub fn joining_key(folder: &Path) -> Result<(Zeroizing<String>, String), IdentityError> {
+        let record = folder.join(RECORD);
+        if read(&record).map_err(|error| IdentityError::io(&record, error))?.is_some() {
+            return Err(IdentityError::Exists(record.display().to_string()));
+        }
+        make_folder(folder).map_err(|error| IdentityError::io(folder, error))?;
+        let path = folder.join(NODE_KEY);
+        let kept = read(&path).ok().flatten().map(Zeroizing::new);
+        if let Some(key) = kept
+            && let Ok(request) = crate::request::of_key(&key)
+        {
+            return Ok((key, request));
+        }
+        let (key, request) =
+            crate::request::new_key().map_err(|why| IdentityError::Invalid(why.to_string()))?;
+        replace(&path, &key).map_err(|error| IdentityError::io(&path, error))?;
+        Ok((key, request))
     }
 
     /// Replaces the record: other addresses, other endpoints. The certificates stay. Blocks on the disk.
@@ -361,6 +395,22 @@ mod tests {
         fs::remove_file(dir.path().join(CA_KEY)).expect("removed");
         let error = ClusterIdentity::load(dir.path()).expect_err("missing").to_string();
         assert!(error.contains("ca.key: the file is not there"), "{error}");
+    }
+
+    #[test]
+    fn the_key_to_join_with_stays_until_the_node_has_joined() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let folder = dir.path().join(CLUSTER_DIR);
+        let (key, request) = ClusterIdentity::joining_key(&folder).expect("made");
+        let (again, other) = ClusterIdentity::joining_key(&folder).expect("kept");
+        assert!(key == again);
+        let of = |pem: &str| CertificateRequest::from_pem(pem).expect("right");
+        assert_eq!(of(&request), of(&other));
+        fs::write(folder.join(NODE_KEY), "x").expect("written");
+        assert!(ClusterIdentity::joining_key(&folder).expect("made anew").0 != key);
+        assert!(ClusterIdentity::load(&folder).expect("on its own").is_none());
+        identity().create(&folder).expect("written");
+        assert!(matches!(ClusterIdentity::joining_key(&folder), Err(IdentityError::Exists(_))));
     }
 
     /// The record comes last and goes first: whatever of the other files a crash has left, the node is on its own.

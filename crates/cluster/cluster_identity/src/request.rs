@@ -50,6 +50,12 @@ impl CertificateRequest {
             .map_err(|_| wrong(&"it is not signed by its key"))?;
         Ok(Self { public })
     }
+
+    /// The public key: a point on the curve.
+    #[must_use]
+    pub fn public_key(&self) -> &[u8] {
+        &self.public
+    }
 }
 
 impl PublicKeyData for CertificateRequest {
@@ -68,10 +74,24 @@ impl PublicKeyData for CertificateRequest {
 /// When the system gives no random numbers.
 pub fn new_key() -> Result<(Zeroizing<String>, String), CertificateError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CertificateError::new)?;
+    Ok((Zeroizing::new(key.serialize_pem()), requested(&key)?))
+}
+
+/// A request for a certificate of a key that is there already.
+///
+/// # Errors
+/// When it is none, or is of another kind.
+pub(crate) fn of_key(pem: &str) -> Result<String, CertificateError> {
+    let key = KeyPair::from_pem_and_sign_algo(pem, &PKCS_ECDSA_P256_SHA256)
+        .map_err(|_| CertificateError::new("the key is damaged"))?;
+    requested(&key)
+}
+
+fn requested(key: &KeyPair) -> Result<String, CertificateError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    let request = params.serialize_request(&key).map_err(CertificateError::new)?;
-    Ok((Zeroizing::new(key.serialize_pem()), request.pem().map_err(CertificateError::new)?))
+    let request = params.serialize_request(key).map_err(CertificateError::new)?;
+    request.pem().map_err(CertificateError::new)
 }
 
 #[cfg(test)]

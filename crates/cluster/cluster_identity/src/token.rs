@@ -63,6 +63,11 @@ impl JoinToken {
         Ok(Self { fingerprint, secret, address })
     }
 
+    /// One of these parts.
+    pub(crate) fn of(fingerprint: [u8; FINGERPRINT], secret: [u8; SECRET], address: SocketAddr) -> Self {
+        Self { fingerprint, secret: Zeroizing::new(secret), address }
+    }
+
     /// The token that this line is.
     ///
     /// # Errors

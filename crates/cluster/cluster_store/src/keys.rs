@@ -119,6 +119,14 @@ pub enum Key {
     SmbWitness(String),
     /// `jobs/balancer`: [`Job`](crate::values::Job).
     Balancer,
+    /// `nodes/N`: [`NodeEntry`](crate::values::NodeEntry).
+    Node(NodeId),
+    /// `names/NAME`: [`Named`](crate::values::Named).
+    NodeName(String),
+    /// `tokens/HASH`: [`TokenEntry`](crate::values::TokenEntry).
+    Token(String),
+    /// `etcd/seats`: [`Seats`](crate::values::Seats).
+    EtcdSeats,
 }
 
 impl Key {
@@ -140,6 +148,10 @@ impl Key {
             Self::Disk(disk) => format!("disks/{}", disk.0),
             Self::SmbWitness(client) => format!("witness/{client}"),
             Self::Balancer => "jobs/balancer".into(),
+            Self::Node(node) => format!("nodes/{node:05}"),
+            Self::NodeName(name) => format!("names/{name}"),
+            Self::Token(hash) => format!("tokens/{hash}"),
+            Self::EtcdSeats => "etcd/seats".into(),
         };
         cluster.root() + &tail
     }
@@ -170,6 +182,10 @@ impl Key {
             ["disks", disk] => Self::Disk(DiskId(Uuid::parse_str(disk).ok()?)),
             ["witness", client] if plain(client) => Self::SmbWitness((*client).to_owned()),
             ["jobs", "balancer"] => Self::Balancer,
+            ["nodes", number] => Self::Node(node(number)?),
+            ["names", name] if plain(name) => Self::NodeName((*name).to_owned()),
+            ["tokens", hash] if plain(hash) => Self::Token((*hash).to_owned()),
+            ["etcd", "seats"] => Self::EtcdSeats,
             _ => return None,
         };
         (key.path(cluster) == path).then_some(key)

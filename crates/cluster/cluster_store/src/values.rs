@@ -3,6 +3,8 @@
 //! A field that is not known is left alone, so that nodes of two releases work together during an upgrade; a change that an
 //! older release must not overlook raises the version, and is refused by name.
 
+mod entries;
+
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -11,6 +13,7 @@ use serde_json::Value as Json;
 
 use crate::Revision;
 use crate::keys::{NodeId, PoolId};
+pub use entries::{MAX_SEATS, Named, NodeEntry, Seats, TokenEntry};
 
 /// The longest value of a type that is kept here, in bytes; chunks of the configuration are bytes of their own.
 pub const MAX_JSON: usize = 64 << 10;

@@ -18,6 +18,10 @@ pub(crate) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(crate) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 pub(crate) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+pub(crate) const MEMBER_LIST: &str = "/etcdserverpb.Cluster/MemberList";
+pub(crate) const MEMBER_ADD: &str = "/etcdserverpb.Cluster/MemberAdd";
+pub(crate) const MEMBER_PROMOTE: &str = "/etcdserverpb.Cluster/MemberPromote";
+pub(crate) const MEMBER_REMOVE: &str = "/etcdserverpb.Cluster/MemberRemove";
 
 /// The longest message that is taken: etcd's requests have 1.5 MiB, a page of a read is asked for anew in smaller ones.
 const MAX_MESSAGE: usize = 16 << 20;

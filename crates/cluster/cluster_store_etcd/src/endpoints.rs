@@ -28,40 +28,76 @@ const PING_PATIENCE: Duration = Duration::from_secs(5);
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-struct Place {
+pub(crate) struct Place {
     endpoint: Endpoint,
     /// One dial at a time; the others wait for it.
     connection: Mutex<Option<Sender>>,
 }
 
-pub(crate) struct Endpoints {
-    places: Vec<Place>,
+/// The endpoints of one moment; whoever waits for one of them goes on with it when there are others meanwhile.
+struct Places {
+    all: Vec<Arc<Place>>,
     /// Whom the next request goes to.
     current: AtomicUsize,
+}
+
+impl Places {
+    fn current(&self) -> (usize, &Arc<Place>) {
+        let index = self.current.load(Ordering::Relaxed) % self.all.len().max(1);
+        (index, &self.all[index])
+    }
+
+    /// What comes next goes to another endpoint than this one, unless somebody has seen to that.
+    fn leave(&self, place: &Arc<Place>) {
+        let (index, current) = self.current();
+        let next = (index + 1) % self.all.len().max(1);
+        if !Arc::ptr_eq(place, current) || next == index {
+            return;
+        }
+        let left = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
+        if left.is_ok() {
+            let (from, to) = (&place.endpoint.url, &self.all[next].endpoint.url);
+            tracing::debug!("etcd: {from} is left for {to}");
+        }
+    }
+}
+
+pub(crate) struct Endpoints {
+    /// Never without one.
+    places: RwLock<Arc<Places>>,
     tls: RwLock<Option<Arc<ClientConfig>>>,
     pub(crate) patience: Patience,
     cluster: Arc<OnceLock<u64>>,
     runtime: Handle,
 }
 
+impl Place {
+    fn new(endpoint: Endpoint) -> Arc<Self> {
+        Arc::new(Self { endpoint, connection: Mutex::default() })
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.endpoint.url
+    }
+}
+
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.places.iter().map(|place| &place.endpoint.url)).finish()
+        f.debug_list().entries(self.places().all.iter().map(|place| &place.endpoint.url)).finish()
     }
 }
 
 impl Endpoints {
     pub(crate) fn new(options: Options, runtime: Handle) -> Result<Self, OptionsError> {
-        let places = options::endpoints(&options)?;
+        let places = options::endpoints(&options.endpoints, options.tls.is_some())?;
         let tls = options.tls.as_ref().map(options::client_config).transpose()?;
         let cluster = Arc::new(OnceLock::new());
         if let Some(id) = options.cluster_id {
             cluster.get_or_init(|| id);
         }
-        let places = places.into_iter().map(|endpoint| Place { endpoint, connection: Mutex::default() });
+        let all = places.into_iter().map(Place::new).collect();
         Ok(Self {
-            places: places.collect(),
-            current: AtomicUsize::new(0),
+            places: RwLock::new(Arc::new(Places { all, current: AtomicUsize::new(0) })),
             tls: RwLock::new(tls),
             patience: options.patience,
             cluster,
@@ -83,27 +119,37 @@ impl Endpoints {
         Ok(())
     }
 
-    fn current(&self) -> usize {
-        self.current.load(Ordering::Relaxed)
+    pub(crate) fn set_endpoints(&self, texts: &[String]) -> Result<(), OptionsError> {
+        let wanted = options::endpoints(texts, self.tls.read().is_some())?;
+        let mut present = self.places.write();
+        let all = wanted.into_iter().map(|endpoint| {
+            let there = present.all.iter().find(|place| place.endpoint.url == endpoint.url);
+            there.cloned().unwrap_or_else(|| Place::new(endpoint))
+        });
+        let all: Vec<_> = all.collect();
+        // Whoever is asked now is asked on.
+        let now = &present.current().1.endpoint.url;
+        let current = all.iter().position(|place| place.endpoint.url == *now).unwrap_or(0);
+        *present = Arc::new(Places { all, current: AtomicUsize::new(current) });
+        Ok(())
+    }
+
+    fn places(&self) -> Arc<Places> {
+        self.places.read().clone()
     }
 
     /// What comes next goes to another endpoint, unless somebody has seen to that.
-    pub(crate) fn leave(&self, index: usize) {
-        let next = (index + 1) % self.places.len();
-        let left = self.current.compare_exchange(index, next, Ordering::Relaxed, Ordering::Relaxed);
-        if left.is_ok() && next != index {
-            let (from, to) = (&self.places[index].endpoint.url, &self.places[next].endpoint.url);
-            tracing::debug!("etcd: {from} is left for {to}");
-        }
+    pub(crate) fn leave(&self, place: &Arc<Place>) {
+        self.places().leave(place);
     }
 
     /// Waits for an endpoint; after some silence it is left to those who are waiting already.
-    async fn patiently<T>(&self, index: usize, work: impl Future<Output = T>) -> T {
+    async fn patiently<T>(&self, place: &Arc<Place>, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         tokio::select! {
             biased;
             done = &mut work => return done,
-            () = sleep(self.patience.rotate_after) => self.leave(index),
+            () = sleep(self.patience.rotate_after) => self.leave(place),
         }
         work.await
     }
@@ -119,31 +165,31 @@ impl Endpoints {
         let sent = AtomicBool::new(false);
         let attempts = async {
             let mut why = String::new();
-            for _ in 0..self.places.len() {
-                let (index, mut sender) = match self.connect().await {
+            for _ in 0..self.places().all.len() {
+                let (place, mut sender) = match self.connect().await {
                     Ok(connected) => connected,
                     Err(error) => {
                         why = error;
                         continue;
                     }
                 };
-                let url = &self.places[index].endpoint.url;
+                let url = place.url();
                 sent.store(true, Ordering::Relaxed);
                 let answer = self
-                    .patiently(index, call::unary(&mut sender, url, path, request.clone(), patience))
+                    .patiently(&place, call::unary(&mut sender, url, path, request.clone(), patience))
                     .await;
                 match answer {
                     Err(CallError::NotSent(error)) => {
                         sent.store(false, Ordering::Relaxed);
-                        self.leave(index);
+                        self.leave(&place);
                         why = format!("{url}: {error}");
                     }
                     Err(CallError::Broken(error)) => {
-                        self.leave(index);
+                        self.leave(&place);
                         return Err(CallError::Broken(format!("{url}: {error}")));
                     }
                     Err(CallError::Status(status)) if verdict::blames_the_member(&status) => {
-                        self.leave(index);
+                        self.leave(&place);
                         return Err(CallError::Status(status));
                     }
                     other => return other,
@@ -161,21 +207,19 @@ impl Endpoints {
     }
 
     /// A connection to the endpoint whose turn it is, which loses its turn when there is none.
-    pub(crate) async fn connect(&self) -> Result<(usize, Sender), String> {
-        let index = self.current();
-        let sender = self.patiently(index, self.sender(index)).await;
-        sender.map(|sender| (index, sender)).map_err(|why| {
-            self.leave(index);
-            format!("{}: {why}", self.places[index].endpoint.url)
-        })
+    pub(crate) async fn connect(&self) -> Result<(Arc<Place>, Sender), String> {
+        let place = self.places().current().1.clone();
+        let sender = self.patiently(&place, self.sender(&place)).await;
+        match sender {
+            Ok(sender) => Ok((place, sender)),
+            Err(why) => {
+                self.leave(&place);
+                Err(format!("{}: {why}", place.url()))
+            }
+        }
     }
 
-    pub(crate) fn url(&self, index: usize) -> &str {
-        &self.places[index].endpoint.url
-    }
-
-    async fn sender(&self, index: usize) -> Result<Sender, String> {
-        let place = &self.places[index];
+    async fn sender(&self, place: &Place) -> Result<Sender, String> {
         let mut connection = place.connection.lock().await;
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());

@@ -6,7 +6,8 @@
 //!      │ endpoints  one connection to each etcd, made when it is needed; the next one when an answer is late or missing
 //!      │ call       gRPC over HTTP/2 and TLS 1.3: one request and its answer, or a stream
 //!      │ verdict    what an error means for a transaction: not done, unknown, or never to be done
-//!      └ watch      whole revisions, each once; silence is noticed
+//!      ├ watch      whole revisions, each once; silence is noticed
+//!      └ members    which machines etcd itself is made of
 //! ```
 //! # Why not the crate etcd-client
 //!
@@ -34,6 +35,7 @@
 mod call;
 mod convert;
 mod endpoints;
+mod members;
 mod messages;
 mod options;
 mod verdict;
@@ -48,6 +50,7 @@ use tokio::runtime::Handle;
 
 use crate::call::CallError;
 use crate::endpoints::Endpoints;
+pub use crate::members::EtcdMember;
 pub use crate::options::{Options, OptionsError, Patience, Tls};
 
 /// Keys that are asked for at once; fewer when they are long.
@@ -74,6 +77,14 @@ impl EtcdStore {
     #[must_use]
     pub fn cluster_id(&self) -> Option<u64> {
         self.0.cluster_id()
+    }
+
+    /// From now on these are asked, in this order; connections to those that stay go on.
+    ///
+    /// # Errors
+    /// What is wrong with one of them: nothing is changed then.
+    pub fn set_endpoints(&self, endpoints: &[String]) -> Result<(), OptionsError> {
+        self.0.set_endpoints(endpoints)
     }
 
     /// New connections show and ask for these certificates; those that are there go on.

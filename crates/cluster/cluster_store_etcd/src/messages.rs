@@ -222,3 +222,55 @@ pub(crate) struct Event {
     #[prost(message, optional, tag = "2")]
     pub(crate) kv: Option<KeyValue>,
 }
+
+/// A member of etcd itself.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Member {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    /// Empty until it has started for the first time.
+    #[prost(string, tag = "2")]
+    pub(crate) name: String,
+    #[prost(string, repeated, tag = "3")]
+    pub(crate) peer_urls: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    pub(crate) client_urls: Vec<String>,
+    #[prost(bool, tag = "5")]
+    pub(crate) is_learner: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberListRequest {
+    /// Known since 3.5; releases before answer from what the member asked knows.
+    #[prost(bool, tag = "1")]
+    pub(crate) linearizable: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberAddRequest {
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) peer_urls: Vec<String>,
+    #[prost(bool, tag = "2")]
+    pub(crate) is_learner: bool,
+}
+
+/// Names a member to be removed or promoted.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+}
+
+/// The members afterwards.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MembersResponse {
+    #[prost(message, repeated, tag = "2")]
+    pub(crate) members: Vec<Member>,
+}
+
+/// The members afterwards, with the new one apart.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberAddResponse {
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) members: Vec<Member>,
+}

@@ -94,15 +94,14 @@ pub(crate) struct Endpoint {
     pub(crate) name: Option<ServerName<'static>>,
 }
 
-pub(crate) fn endpoints(options: &Options) -> Result<Vec<Endpoint>, OptionsError> {
-    let wrong = |what: String| Err(OptionsError(what));
-    if options.endpoints.is_empty() || options.endpoints.len() > MAX_ENDPOINTS {
-        return wrong(format!(
+pub(crate) fn endpoints(texts: &[String], tls: bool) -> Result<Vec<Endpoint>, OptionsError> {
+    if texts.is_empty() || texts.len() > MAX_ENDPOINTS {
+        return Err(OptionsError(format!(
             "etcd: {} endpoints are given, 1 to {MAX_ENDPOINTS} are possible",
-            options.endpoints.len()
-        ));
+            texts.len()
+        )));
     }
-    options.endpoints.iter().map(|text| endpoint(text, options.tls.is_some())).collect()
+    texts.iter().map(|text| endpoint(text, tls)).collect()
 }
 
 fn endpoint(text: &str, tls: bool) -> Result<Endpoint, OptionsError> {
@@ -159,9 +158,8 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, rustls::pki_
 mod tests {
     use super::*;
 
-    fn options(endpoint: &str) -> Options {
-        let patience = Patience::default();
-        Options { endpoints: vec![endpoint.into()], tls: None, patience, cluster_id: None }
+    fn one(endpoint: &str) -> Result<Vec<Endpoint>, OptionsError> {
+        endpoints(&[endpoint.to_owned()], false)
     }
 
     #[test]
@@ -171,7 +169,7 @@ mod tests {
             ("http://10.0.0.1:1/", "10.0.0.1", 1),
             ("http://[fe80::1]:2379", "fe80::1", 2379),
         ] {
-            let found = endpoints(&options(text)).expect(text);
+            let found = one(text).expect(text);
             assert_eq!((found[0].host.as_str(), found[0].port), (host, port), "{text}");
         }
         for text in [
@@ -187,10 +185,10 @@ mod tests {
             "http://user@host:1",
             "http://a b:1",
         ] {
-            let error = endpoints(&options(text)).expect_err(text);
+            let error = one(text).expect_err(text);
             assert!(error.to_string().contains("etcd: the endpoint"), "{error}");
         }
-        assert!(endpoints(&Options { endpoints: Vec::new(), ..options("") }).is_err());
+        assert!(endpoints(&[], false).is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::call::{self, CallError, Messages, Outgoing, framed};
 use crate::convert;
-use crate::endpoints::Endpoints;
+use crate::endpoints::{Endpoints, Place};
 use crate::messages::{WatchAsk, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse};
 use crate::verdict;
 
@@ -24,7 +24,7 @@ const MAX_REVISION: usize = 8 << 20;
 
 pub(crate) struct EtcdWatch {
     endpoints: Arc<Endpoints>,
-    index: usize,
+    place: Arc<Place>,
     messages: Messages,
     questions: mpsc::Sender<Bytes>,
     asked_for_life: bool,
@@ -46,7 +46,7 @@ impl EtcdWatch {
     }
 
     async fn connect(endpoints: Arc<Endpoints>, prefix: &str, after: Revision) -> Result<Self, StoreError> {
-        let (index, mut sender) = endpoints.connect().await.map_err(StoreError::NotDone)?;
+        let (place, mut sender) = endpoints.connect().await.map_err(StoreError::NotDone)?;
         let (questions, asked) = mpsc::channel(2);
         let create = WatchCreateRequest {
             key: convert::first_of(prefix),
@@ -58,9 +58,9 @@ impl EtcdWatch {
         let create = framed(&WatchRequest { ask: Some(WatchAsk::Create(create)) });
         let closed = || StoreError::NotDone("etcd: the watch was closed".into());
         questions.send(create).await.map_err(|_| closed())?;
-        let url = endpoints.url(index).to_owned();
+        let url = place.url().to_owned();
         let failed = |error: CallError| {
-            endpoints.leave(index);
+            endpoints.leave(&place);
             verdict::of_read(error)
         };
         let begun = call::begin(&mut sender, &url, call::WATCH, Outgoing::Stream(asked), None).await;
@@ -68,7 +68,7 @@ impl EtcdWatch {
         let mut sieve = Sieve::new(after);
         let created = messages.next::<WatchResponse>().await.map_err(failed)?.ok_or_else(closed)?;
         sieve.take(created)?;
-        Ok(Self { endpoints, index, messages, questions, asked_for_life: false, sieve })
+        Ok(Self { endpoints, place, messages, questions, asked_for_life: false, sieve })
     }
 
     async fn next_changes(&mut self) -> Result<Vec<Change>, StoreError> {
@@ -84,7 +84,7 @@ impl EtcdWatch {
                 () = sleep(silence) => {
                     let question = framed(&WatchRequest { ask: Some(WatchAsk::Progress(WatchProgressRequest {})) });
                     if self.asked_for_life || self.questions.try_send(question).is_err() {
-                        self.endpoints.leave(self.index);
+                        self.endpoints.leave(&self.place);
                         return Err(StoreError::NotDone(format!("etcd: a watch that says nothing for {:?}", silence * 2)));
                     }
                     self.asked_for_life = true;
@@ -96,7 +96,7 @@ impl EtcdWatch {
                 Ok(Some(message)) => self.sieve.take(message)?,
                 Ok(None) => return Err(StoreError::NotDone("etcd: the watch was closed".into())),
                 Err(error) => {
-                    self.endpoints.leave(self.index);
+                    self.endpoints.leave(&self.place);
                     return Err(verdict::of_read(error));
                 }
             }

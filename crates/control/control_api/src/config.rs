@@ -146,7 +146,7 @@ pub struct PolicyConfig {
     pub reserve_disks: u32,
     /// Percent of a pool in use from which on that is a warning; 0 for never.
     pub space_warning_percent: u8,
-    /// Percent of a pool in use from which on that is an error; 0 for never.
+    /// Percent of a pool in use from which on that is told of once more, in the log too; 0 for never.
     pub space_critical_percent: u8,
 }
 
@@ -177,8 +177,11 @@ impl Default for PolicyConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
-    /// The disk's stable id; for a file, its absolute path.
+    /// The disk's stable id; for a file, its absolute path; for a unit of an iSCSI target, `iscsi://HOST:PORT/TARGET/LUN`.
     pub id: String,
+    /// How to log in to its target, for a unit of one that asks for CHAP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<DiskLogin>,
     /// What it is made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub media: Option<MediaType>,
@@ -200,9 +203,46 @@ impl DiskConfig {
     /// The disk with this id, nothing overridden.
     #[must_use]
     pub fn new(id: impl Into<String>) -> Self {
-        Self { id: id.into(), media: None, enclosure: None, slot: None, model: None, serial: None }
+        Self {
+            id: id.into(),
+            login: None,
+            media: None,
+            enclosure: None,
+            slot: None,
+            model: None,
+            serial: None,
+        }
     }
 }
+
+/// Who this node is to the target of a disk, and who the target must prove to be (CHAP).
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskLogin {
+    /// This node's user name there.
+    pub user: String,
+    /// The user's secret, of 12 to 255 bytes.
+    pub secret: String,
+    /// The name that the target proves to be; absent where it proves nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_user: Option<String>,
+    /// The secret that it proves to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_secret: Option<String>,
+}
+
+/// Secrets are not for logs.
+impl std::fmt::Debug for DiskLogin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DiskLogin")
+            .field("user", &self.user)
+            .field("target_user", &self.target_user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the id of a unit of an iSCSI target begins with.
+pub const ISCSI_DISK: &str = "iscsi://";
 
 /// A pool that this node opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

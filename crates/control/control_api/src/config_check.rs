@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::smb_check::check_shares;
-use crate::{AuthConfig, CONFIG_SCHEMA, Code, Config, LunConfig, Problem};
+use crate::{
+    AuthConfig, CONFIG_SCHEMA, Code, Config, DiskConfig, ISCSI_DISK, LunConfig, PolicyConfig, Problem,
+};
 
 /// Longest name of a pool, volume, LUN or group, in bytes. What fits a table and a path component.
 pub const MAX_NAME_BYTES: usize = 64;
@@ -145,6 +147,42 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<BTreeS
     Ok(seen)
 }
 
+fn check_login(disk: &DiskConfig) -> Result<(), Problem> {
+    let (id, Some(login)) = (&disk.id, &disk.login) else { return Ok(()) };
+    if !id.starts_with(ISCSI_DISK) {
+        return Err(wrong(format!("disk {id}: only a unit of an iSCSI target (iscsi://…) is logged in to.")));
+    }
+    if login.target_user.is_some() != login.target_secret.is_some() {
+        return Err(wrong(format!("disk {id}: target_user and target_secret come together.")));
+    }
+    for (user, secret) in
+        [(Some(&login.user), Some(&login.secret)), (login.target_user.as_ref(), login.target_secret.as_ref())]
+    {
+        let (Some(user), Some(secret)) = (user, secret) else { continue };
+        if !(1..=255).contains(&user.len()) {
+            return Err(wrong(format!("disk {id}: a CHAP user name has 1 to 255 bytes.")));
+        }
+        if secret == crate::config_diff::REDACTED {
+            return Err(wrong(format!(
+                "disk {id}: the secret of CHAP user {user} was left out of this file."
+            ))
+            .todo("Fill it in, or make the file with `holdfast config show` without --redact."));
+        }
+        if !CHAP_SECRET_BYTES.contains(&secret.len()) {
+            return Err(wrong(format!(
+                "disk {id}: the secret of CHAP user {user} has {} bytes; 12 to 255 are needed.",
+                secret.len()
+            )));
+        }
+    }
+    if login.target_secret.as_ref() == Some(&login.secret) {
+        return Err(wrong(format!(
+            "disk {id}: the target's secret must differ from this node's (RFC 7143 12.1.3)."
+        )));
+    }
+    Ok(())
+}
+
 impl Config {
     /// Checks names, references and numbers.
     ///
@@ -165,6 +203,7 @@ impl Config {
             return Err(wrong("policy.rescan_seconds must be at least 1."));
         }
         unique("disk", self.disks.iter().map(|disk| disk.id.as_str()))?;
+        self.disks.iter().try_for_each(check_login)?;
         unique("pool", self.pools.iter().map(|pool| pool.name.as_str()))?;
         // Two pools may have volumes of one name.
         let which = self.volumes.iter().map(|volume| match volume.volume_guid {
@@ -224,6 +263,22 @@ impl Config {
         unique("share", self.shares.iter().map(|share| share.name.as_str()))?;
         self.check_qos()?;
         check_shares(&self.shares)
+    }
+}
+
+/// Checks what is said of the upkeep of pools: percents are of something whole.
+pub(crate) fn check_policy(policy: &PolicyConfig) -> Result<(), Problem> {
+    let percents = [
+        ("space_warning_percent", u32::from(policy.space_warning_percent)),
+        ("space_critical_percent", u32::from(policy.space_critical_percent)),
+        ("rebalance_above_percent", policy.rebalance_above_percent),
+    ];
+    match percents.into_iter().find(|(_, percent)| *percent > 100) {
+        Some((name, percent)) => Err(Problem::new(
+            Code::InvalidRequest,
+            format!("policy.{name} is a percentage from 1 to 100, or 0 for never, not {percent}."),
+        )),
+        None => Ok(()),
     }
 }
 
@@ -368,6 +423,26 @@ mod tests {
             let problem = config.check().expect_err(words);
             assert!(problem.to_string().contains(words), "{words}: {problem}");
         }
+    }
+
+    #[test]
+    fn percentages_above_a_hundred_are_refused_where_they_are_new() {
+        let before = sample();
+        for change in [
+            (|policy| policy.space_warning_percent = 200) as fn(&mut PolicyConfig),
+            |policy| policy.space_critical_percent = 101,
+            |policy| policy.rebalance_above_percent = 101,
+        ] {
+            let mut config = sample();
+            change(&mut config.policy);
+            let problem = config.check_changed(&before).expect_err("no percentage");
+            assert!(problem.to_string().contains("a percentage from 1 to 100"), "{problem}");
+            // What a release before this one has written is loaded, and serves.
+            config.check().and_then(|()| config.check_changed(&config)).expect("it was accepted");
+        }
+        let mut config = sample();
+        (config.policy.space_warning_percent, config.policy.space_critical_percent) = (0, 100);
+        config.check_changed(&before).expect("never, and when it is full");
     }
 
     #[test]

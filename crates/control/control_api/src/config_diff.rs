@@ -9,6 +9,8 @@ use crate::{Config, ConfigChange};
 
 /// What stands in for a secret in what people see.
 pub const REDACTED: &str = "(secret)";
+/// What stands in for one that is another one now.
+const OLD: &str = "(old secret)";
 
 impl Config {
     /// The changes that lead from `self` to `wanted`, removals first, then changes, then additions.
@@ -67,6 +69,10 @@ impl Config {
                 user.secret = REDACTED.into();
             }
         }
+        for login in shown.disks.iter_mut().filter_map(|disk| disk.login.as_mut()) {
+            login.secret = REDACTED.into();
+            login.target_secret = login.target_secret.take().map(|_| REDACTED.into());
+        }
         shown
     }
 
@@ -74,6 +80,7 @@ impl Config {
     #[must_use]
     pub fn has_secrets(&self) -> bool {
         self.targets.iter().any(|target| !target.auth.is_open())
+            || self.disks.iter().any(|disk| disk.login.is_some())
     }
 
     /// `self` without secrets, where secrets that differ from those of `wanted` are marked as old ones.
@@ -85,8 +92,18 @@ impl Config {
             let users = target.auth.chap.iter_mut().chain(&mut target.auth.mutual);
             for (user, real) in users.zip(real.auth.chap.iter().chain(&real.auth.mutual)) {
                 if known.iter().any(|want| want.user == real.user) && !known.contains(&real) {
-                    user.secret = "(old secret)".into();
+                    user.secret = OLD.into();
                 }
+            }
+        }
+        for (disk, real) in shown.disks.iter_mut().zip(&self.disks) {
+            let want = wanted.disks.iter().find(|want| want.id == real.id);
+            let (Some(login), Some(want)) = (&mut disk.login, want.and_then(|want| want.login.as_ref()))
+            else {
+                continue;
+            };
+            if real.login.as_ref() != Some(want) {
+                login.secret = OLD.into();
             }
         }
         shown
@@ -149,7 +166,7 @@ fn fields<T: Serialize>(have: &T, want: &T) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AuthConfig, ChapUser, LunConfig, LunState, TargetConfig};
+    use crate::{AuthConfig, ChapUser, DiskConfig, DiskLogin, LunConfig, LunState, TargetConfig};
 
     fn target(secret: &str) -> TargetConfig {
         TargetConfig {
@@ -162,6 +179,31 @@ mod tests {
                 chap_off: false,
             },
         }
+    }
+
+    #[test]
+    fn secrets_of_disks_are_not_shown() {
+        let login = |secret: &str| DiskLogin {
+            user: "u".into(),
+            secret: secret.into(),
+            target_user: Some("t".into()),
+            target_secret: Some(format!("{secret} of the target")),
+        };
+        let with = |secret: &str| {
+            let id = "iscsi://h:3260/iqn.2026-01.org.example:d/0";
+            let disk = DiskConfig { login: Some(login(secret)), ..DiskConfig::new(id) };
+            Config { disks: vec![disk], ..Config::default() }
+        };
+        let (have, want) = (with("first hunter2 secret"), with("second hunter2 secret"));
+        assert!(have.has_secrets() && have.check().is_ok());
+        let shown = format!("{:?}{:?}{:?}", have, have.redacted(), have.diff(&want));
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert_eq!(have.diff(&want).len(), 1, "that it differs is said");
+        assert!(have.redacted().check().is_err(), "a file without its secrets is not taken");
+        let mut local = with("first hunter2 secret");
+        local.disks[0].id = "/srv/disk".into();
+        assert!(local.check().is_err(), "a file is not logged in to");
+        assert!(with("short").check().is_err());
     }
 
     fn lun(name: &str, state: LunState) -> LunConfig {

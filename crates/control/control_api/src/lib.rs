@@ -27,6 +27,7 @@
 mod access;
 mod account;
 mod cache;
+mod cluster;
 mod cluster_status;
 mod config;
 mod config_check;
@@ -66,12 +67,13 @@ pub use cache::{
     CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
     ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
 };
+pub use cluster::{ClusterInit, ClusterJoin, ClusterPlace, ClusterToken, GivenEtcd};
 pub use cluster_status::{
     ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, NodePause, PoolMove,
 };
 pub use config::{
-    CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, NodeConfig, PolicyConfig,
-    PoolConfig,
+    CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, DiskLogin, ISCSI_DISK,
+    NodeConfig, PolicyConfig, PoolConfig,
 };
 pub use config_check::{
     CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_iscsi_name,

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::config_check::check_policy;
 use crate::{Code, Config, Problem};
 
 /// Changes what holds for all disks; fields that are absent stay.
@@ -170,7 +171,8 @@ impl Config {
     /// The first thing that is wrong.
     pub fn check_changed(&self, before: &Self) -> Result<(), Problem> {
         let (had, has) = ((&*before.qos_policies, &before.qos), (&*self.qos_policies, &self.qos));
-        qos_policy::check_changed(had, has).map_err(|error| wrong(&error))
+        qos_policy::check_changed(had, has).map_err(|error| wrong(&error))?;
+        if self.policy == before.policy { Ok(()) } else { check_policy(&self.policy) }
     }
 
     /// Checks policies and what they are given to.

@@ -2,6 +2,7 @@
 //! and the OpenAPI document is made from them.
 
 mod access;
+mod cluster;
 mod iscsi;
 mod nodes;
 mod pool;
@@ -117,7 +118,10 @@ use Role::{Administrator, Operator, Viewer};
 
 /// The routes.
 pub const ROUTES: &[Route] =
-    &joined::<{ WITH_NODES.len() + access::ACCESS.len() }>(WITH_NODES, access::ACCESS);
+    &joined::<{ WITH_CLUSTER.len() + access::ACCESS.len() }>(WITH_CLUSTER, access::ACCESS);
+
+const WITH_CLUSTER: &[Route] =
+    &joined::<{ WITH_NODES.len() + cluster::CLUSTER.len() }>(WITH_NODES, cluster::CLUSTER);
 
 const WITH_NODES: &[Route] = &joined::<{ WITH_QOS.len() + nodes::NODES.len() }>(WITH_QOS, nodes::NODES);
 

@@ -119,6 +119,9 @@ pub struct Volume {
     pub size_bytes: u64,
     /// Bytes that files take.
     pub used_bytes: u64,
+    /// Bytes that files can still take: of a thin volume not more than its pool has room for. 0 while it is not open.
+    #[serde(default)]
+    pub free_bytes: u64,
     /// Bytes that it takes in the pool, all copies counted.
     pub allocated_bytes: u64,
     /// How reads of it are cached on this node.

@@ -6,13 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use control_api::{
-    Balance, CheckFinding, Code, FaultRule, MediaType, PoolMember, PoolState, Problem, Provisioning,
-    Resiliency, Scrub, SpaceState,
+    Balance, CheckFinding, Code, DiskConfig, DiskLogin, FaultRule, MediaType, PoolMember, PoolState, Problem,
+    Provisioning, Resiliency, Scrub, SpaceState,
 };
 use observe::IoTotals;
 use read_cache::ReadCache;
@@ -30,7 +29,8 @@ pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
 pub(crate) use iscsi::HELD_ELSEWHERE;
 pub use iscsi::{IscsiBackend, ServedLun};
-pub use ownership::{DiskFence, NoFence, PoolOwner};
+pub(crate) use ownership::another_nodes;
+pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner};
 pub(crate) use smb::{ShareTotals, SmbAdministration};
 pub use smb::{SmbBackend, SmbInfo, WantedShares};
 pub(crate) use space_name::{LOG_SUFFIX, SpaceName, log_name, log_of};
@@ -96,6 +96,8 @@ pub struct FoundDisk {
     pub slot: Option<String>,
     /// What of this machine uses it, if something does.
     pub in_use_by: Option<String>,
+    /// How to log in to its target, for a unit of one that asks for it.
+    pub login: Option<DiskLogin>,
 }
 
 /// What is on a disk.
@@ -126,6 +128,14 @@ pub trait OpenDisk: Send + Sync + 'static {
     fn set_faults(&self, rules: &[FaultRule]) -> Result<(), Problem>;
     /// What is on it.
     fn probe(&self) -> Work<'_, DiskContent>;
+    /// Whether it is gone for good: what comes back in its place is to be opened anew.
+    fn is_gone(&self) -> bool {
+        false
+    }
+    /// Whether other machines reach it, too.
+    fn is_shared(&self) -> bool {
+        false
+    }
     /// For the implementation of pools, which knows what it is.
     fn as_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync>;
 }
@@ -135,7 +145,9 @@ pub trait DiskBackend: Send + Sync + 'static {
     /// Looks which disks there are.
     fn discover(&self) -> Work<'_, Vec<FoundDisk>>;
     /// Opens a disk, for this process alone.
-    fn open<'a>(&'a self, id: &'a str, path: &'a Path) -> Work<'a, Arc<dyn OpenDisk>>;
+    fn open<'a>(&'a self, disk: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>>;
+    /// Asks for a unit of an iSCSI target whether it is there, beside whoever has it open.
+    fn reach<'a>(&'a self, disk: &'a DiskConfig) -> Work<'a, FoundDisk>;
 }
 
 /// A disk for a pool, with where it is.
@@ -387,8 +399,21 @@ pub struct BalancePlan {
 pub trait PoolBackend: Send + Sync + 'static {
     /// Makes a pool.
     fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>>;
+    /// Whose the pool `guid` is, as its disks have it. Asks only.
+    fn owner(&self, guid: Uuid, disks: Vec<PoolDisk>) -> Work<'_, Whose>;
     /// Opens the pool `guid` from those of `disks` that belong to it, in the epoch of its owner. They are fenced.
     fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Opened>;
+}
+
+/// Whose a pool is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Nobody's: whoever had it has let go of it.
+    Free,
+    /// This node's.
+    Own,
+    /// That of another node, which has this name and has not let go of it.
+    Another(String),
 }
 
 /// What came of opening a pool.

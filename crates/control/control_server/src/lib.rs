@@ -53,10 +53,11 @@ mod socket;
 mod system;
 
 pub use backend::{
-    Backends, DiskBackend, DiskContent, DiskFence, FoundDisk, IscsiBackend, NewPool, NewSpace, NoFence,
-    OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedLun,
-    ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Work,
+    Backends, DiskBackend, DiskContent, DiskFence, Fenced, FoundDisk, Held, IscsiBackend, NewPool, NewSpace,
+    NoFence, OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedLun,
+    ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Whose, Work,
 };
+pub use cluster::{Carried, ChangeOver, START_AGAIN};
 pub use config_store::Current;
 pub use node::Node;
 pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::Backends;
-use crate::cluster::{self, Cluster, Membership};
+use crate::cluster::part::Part;
+use crate::cluster::{self, Carried, ChangeOver, Cluster, Membership};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::http::router;
@@ -44,6 +45,8 @@ pub struct Running {
     stop_api: oneshot::Sender<()>,
     api: JoinHandle<std::io::Result<()>>,
     opening: JoinHandle<()>,
+    part: Option<Part>,
+    leaving: Option<JoinHandle<()>>,
     watching: JoinHandle<()>,
     sweeping: JoinHandle<()>,
 }
@@ -54,15 +57,33 @@ impl Running {
     /// # Errors
     /// When the data directory is another node's, or the configuration or socket can't be used.
     pub async fn start(options: NodeOptions) -> Result<Self, Problem> {
+        Self::start_again(options, &mut None).await
+    }
+
+    /// Starts a node after a change of its place, with what that has carried along, which is taken when the data directory is this node's.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub async fn start_again(options: NodeOptions, carried: &mut Option<Carried>) -> Result<Self, Problem> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let data = DataDir::open(&options.data_dir)?;
-        let membership = cluster::load(data.path())?;
+        // Its member of etcd runs before anything asks the store.
+        let part = Part::begin(data.path(), clock.clone(), carried.take().unwrap_or_default())?;
+        let (membership, store) = cluster::load(data.path())?.unzip();
+        if let (Some(part), Some(store)) = (&part, store) {
+            part.keep(store);
+        }
         let parts = |data: &Path, shards: Option<usize>, of: Option<(Ownership, Answers)>| {
             let (ownership, answers) =
                 of.map_or_else(|| Ok((crate::system::alone(data)?, Answers::default())), Ok)?;
             crate::system::backends(data, shards, clock.clone(), ownership, answers)
         };
-        Self::begin(options, data, clock.clone(), membership, parts).await
+        let mut running = Self::begin(options, data, clock.clone(), membership, parts).await?;
+        if let Some(part) = &part {
+            running.leaving = Some(part.watch_removal(running.node.clone()));
+        }
+        running.part = part;
+        Ok(running)
     }
 
     /// Starts a node on given parts.
@@ -159,7 +180,7 @@ impl Running {
         let watching = tokio::spawn(node.clone().watch());
         let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");
-        Ok(Self { node, socket: path, stop_api, api, opening, watching, sweeping })
+        Ok(Self { node, socket: path, stop_api, api, opening, part: None, leaving: None, watching, sweeping })
     }
 
     /// Where the API answers.
@@ -180,6 +201,12 @@ impl Running {
         self.node.wait_ready().await;
     }
 
+    /// Ends when the node is to become another one: it has to be stopped then, the change carried out, and the node started again. Whoever waits for
+    /// this says that it will do so.
+    pub async fn change_ordered(&self) -> ChangeOver {
+        self.node.changing().ordered().await
+    }
+
     /// Stops cleanly: API, targets, volumes, pools.
     ///
     /// # Errors
@@ -196,10 +223,17 @@ impl Running {
         }
         // Opening holds the change lock; closing waits for it.
         let _ = self.opening.await;
+        if let Some(leaving) = self.leaving {
+            leaving.abort();
+            let _ = leaving.await;
+        }
         self.node.leave_service().await;
         let result = self.node.close().await;
         let _ = self.watching.await;
         let _ = self.sweeping.await;
+        if let Some(part) = self.part {
+            part.stop().await;
+        }
         result
     }
 }

@@ -165,6 +165,12 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("node_pause", Changes),
     ("node_resume", Changes),
     ("pool_move", Changes),
+    ("cluster_place", Looks),
+    ("cluster_init", Changes),
+    ("cluster_token", Changes),
+    ("cluster_join", Changes),
+    ("cluster_leave", Changes),
+    ("node_remove", Destroys),
 ];
 
 const fn same(a: &str, b: &str) -> bool {

@@ -250,6 +250,32 @@ async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
     node.stop().await.expect("stops");
 }
 
+/// The file systems of both disks were full when a volume was opened, and have room again: nothing of the pool's slabs tells that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_volume_without_space_takes_changes_again_by_itself() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let machine = Arc::new(Machine::default());
+    let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+    *machine.found.lock() = ["a", "b"].map(disk).to_vec();
+    let node = node_on(&dir, &machine).await;
+    send(&node, "POST", "/v1/pools", "{\"name\":\"p\",\"disks\":[\"a\",\"b\"],\"confirm\":\"p\"}").await;
+    let create = "{\"name\":\"v\",\"size_bytes\":1073741824,\"resiliency\":\"mirror2\"}";
+    let (status, _, problem) = send(&node, "POST", "/v1/volumes", create).await;
+    assert!(status < 300, "{problem}");
+    machine.set_full(true);
+    let (status, _, problem) = send(&node, "POST", "/v1/volumes/v/reopen", "{\"confirm\":\"v\"}").await;
+    assert!(status < 300, "{problem}");
+    let status = status_until(&node, |status| status["verdict"] == "unavailable").await;
+    let said = status["issues"].to_string();
+    assert!(said.contains("no space for its metadata"), "{said}");
+    // As it has to be typed: the volume serves, and is interrupted.
+    assert!(said.contains("`holdfast volume reopen v --yes`"), "{said}");
+    machine.set_full(false);
+    let status = status_until(&node, |status| status["verdict"] == "fully-redundant").await;
+    assert!(status["summary"].as_str().is_some_and(|line| line.starts_with("OK")), "{status}");
+    node.stop().await.expect("stops");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_password_ends_sessions_when_asked_to() {
     let dir = tempfile::tempdir().expect("temp dir");

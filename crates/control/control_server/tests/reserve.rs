@@ -96,3 +96,30 @@ async fn what_is_reserved_holds_up_no_other_change_and_not_the_end() {
     assert_eq!(left["items"], json!([]), "nothing is left of it");
     node.stop().await.expect("stops");
 }
+
+/// A file that was named for a pool that was not made is not the node's from then on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_pool_that_was_not_made_would_have_taken_is_forgotten() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (node, _) = node_with_a_volume(dir.path()).await;
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    for (name, bytes) in [("whole.img", 2u64 << 30), ("tiny.img", MIB)] {
+        std::fs::File::create(path(name)).expect("made").set_len(bytes).expect("sparse");
+    }
+    let config = || async { get(&node, "/v1/config").await.to_string() };
+    let before = config().await;
+    let (whole, tiny) = (path("whole.img"), path("tiny.img"));
+    for (method, at, body) in [
+        ("POST", "/v1/pools", json!({ "name": "q", "disks": [whole, tiny], "confirm": "q" })),
+        ("POST", "/v1/pools", json!({ "name": "q", "disks": [whole] })),
+        ("POST", "/v1/pools", json!({ "name": "q", "disks": [whole, path("none.img")], "confirm": "q" })),
+        ("POST", "/v1/pools/p/disks", json!({ "disk": tiny, "confirm": tiny })),
+    ] {
+        let (done, answer) = ask(&node, method, at, &body.to_string()).await;
+        assert!(!done, "{at} {body}: {answer}");
+        assert_eq!(config().await, before, "{at} {body}");
+    }
+    send(&node, "POST", "/v1/pools", &json!({ "name": "q", "disks": [whole], "confirm": "q" })).await;
+    assert!(config().await.contains("whole.img"));
+    node.stop().await.expect("stops");
+}

@@ -22,7 +22,7 @@ use crate::core::Faults;
 use crate::cut_short::CutShort;
 use crate::error::{PoolError, PoolErrorKind};
 use crate::marks::{self, WentBack};
-use crate::open::{OpenOptions, Probe, too_new};
+use crate::open::{self, OpenOptions, Probe, too_new};
 use crate::votes::{has_witness_vote, votes_needed};
 use crate::witness::{Node, QuorumWitness};
 
@@ -123,6 +123,23 @@ async fn read_checkpoint(probe: &Probe, start: u64) -> Result<Option<Checkpoint>
 async fn read_bytes(device: &Device, start: u64, len: u64) -> Vec<u8> {
     let read = device.read(start, IoBuf::new(len as usize)).await;
     read.map(|bytes| bytes.to_vec()).unwrap_or_default()
+}
+
+/// The owner of the pool `guid` in the newest state that these devices know; none where none knows any. Asks only, and does not say
+/// whether that state is to be trusted.
+///
+/// # Errors
+/// When a newer release wrote it.
+pub async fn owner_of(guid: Guid, devices: &[Device]) -> Result<Option<Owner>, PoolError> {
+    let mut best: Option<Checkpoint> = None;
+    for probe in open::probe_all(guid, devices).await? {
+        if let Some((_, known)) = read_metadata(&probe).await?
+            && best.as_ref().is_none_or(|best| (known.epoch, known.seq) > (best.epoch, best.seq))
+        {
+            best = Some(known);
+        }
+    }
+    Ok(best.and_then(|best| best.state.owner))
 }
 
 /// Finds the newest state of a pool among `probes`, and whether it may be trusted.

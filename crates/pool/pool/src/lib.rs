@@ -87,6 +87,7 @@ pub use balance::{BalancePlan, BalanceStatus};
 pub use check::{Finding, Severity};
 pub use core::{Faults, RepairParams};
 pub use error::{PoolError, PoolErrorKind};
+pub use find::owner_of;
 pub use health::Slowness;
 pub use open::{
     CreateOptions, DiskDescription, NewDisk, OpenOptions, Probe, foreign_data, probe, release_disk,

@@ -214,8 +214,8 @@ fn look_at_columns(
             *stale.entry(copy.id()).or_default() += u64::from(lacks.count_ones()) * region;
             let leaving = disks.get(&copy.id()).is_none_or(|disk| disk.usage == DiskUse::Retired);
             if copy.disk.is_online() {
-                // A copy that is made for balance is no repair.
-                let owed = if balances { 0 } else { lacks };
+                // A copy that is made for balance is no repair, and to a disk that is full nothing can be copied.
+                let owed = if balances || copy.disk.full_for().is_some() { 0 } else { lacks };
                 status.repair_bytes += u64::from(owed.count_ones()) * region;
                 for (bit, good) in good_per_region.iter_mut().enumerate() {
                     *good += usize::from(lacks & (1 << bit) == 0 && !leaving);

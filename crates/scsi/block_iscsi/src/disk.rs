@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{
@@ -13,7 +14,7 @@ use iscsi_client::ClientError;
 use parking_lot::Mutex;
 use scsi_core::WireLun;
 use scsi_defs::request;
-use shard_runtime::spawn_local;
+use shard_runtime::{sleep, spawn_local};
 use tokio::sync::Notify;
 
 use crate::connection::Connection;
@@ -25,6 +26,9 @@ use crate::shared::{Home, Shared};
 
 /// Bytes of one command at the most, whatever the target would take: with more, others wait behind it.
 const PIECE: u64 = 1 << 20;
+
+/// How often is looked whether everything has ended.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A unit of an iSCSI target.
 pub struct IscsiDisk {
@@ -97,6 +101,19 @@ impl IscsiDisk {
     #[must_use]
     pub fn identity(&self) -> &[u8] {
         &self.shared.facts.identity
+    }
+
+    /// Whether it has ended for good, as its target stayed away for too long, or has lost writes: what is there is to be opened anew.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.shared.is_over() || self.shared.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Ends when nothing that was begun is under way any more, also of what nobody waits for. Call on a shard.
+    pub async fn settled(&self) {
+        while self.shared.lanes.iter().any(|lane| lane.load() > 0) {
+            sleep(LOOK).await;
+        }
     }
 
     /// Its address, without secrets.

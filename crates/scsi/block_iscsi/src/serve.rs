@@ -90,6 +90,10 @@ pub(crate) async fn run(shared: Arc<Shared>, number: usize, mut connection: Conn
         };
         // The target's end of it ends before we log in anew, at the latest then.
         drop(connection);
+        if shared.is_over() {
+            // Whoever opened the disk anew has ended the session, which was on its way out.
+            return slots.take_all().into_iter().for_each(|job| shared.fail_closed(job));
+        }
         tracing::warn!("{}: the session {number} has broken, and is opened anew: {error}", shared.name);
         match reconnect(&shared, &lane, number).await {
             Some(again) => connection = again,

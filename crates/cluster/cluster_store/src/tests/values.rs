@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use crate::keys::{ClusterName, DiskId, Key, NodeId, PoolId};
 use crate::values::{
-    Beat, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member, Owner,
-    Value, ValueError, Vote,
+    Beat, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member, Named,
+    NodeEntry, Owner, Seats, TokenEntry, Value, ValueError, Vote,
 };
 
 fn node(number: u16) -> NodeId {
@@ -36,6 +36,10 @@ fn keys_come_back_and_other_spellings_do_not() {
         Key::Disk(disk),
         Key::SmbWitness("host-1".into()),
         Key::Balancer,
+        Key::Node(node(7)),
+        Key::NodeName("alpha".into()),
+        Key::Token("0123abcd".into()),
+        Key::EtcdSeats,
     ];
     for key in keys {
         assert_eq!(Key::parse(&cluster, &key.path(&cluster)), Some(key));
@@ -89,6 +93,18 @@ fn values_come_back() {
     back(&DiskPlace { node: None, lun: "iqn.x:1".into(), pool: None });
     back(&Job { holder });
     back(&ConfigHead { revision: 1, chunks: 2, length: 3, checksum: u64::MAX });
+    back(&NodeEntry {
+        name: "alpha".into(),
+        api: "10.0.0.1:7401".into(),
+        release: "0.1.0".into(),
+        joined: 1,
+        removed: true,
+        token: "ab".into(),
+        key: "cd".into(),
+    });
+    back(&Named { node: node(1) });
+    back(&TokenEntry { expires: u64::MAX, made_by: node(1) });
+    back(&Seats { seats: vec![(node(1), "https://10.0.0.1:7403".into())] });
 }
 
 #[test]

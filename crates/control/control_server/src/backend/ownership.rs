@@ -1,5 +1,6 @@
 //! What the node needs to own a pool: an epoch, and disks on which nobody of a lower epoch writes.
 
+use control_api::{Code, Problem};
 use uuid::Uuid;
 
 use super::{PoolDisk, Work};
@@ -21,7 +22,44 @@ pub trait PoolOwner: Send + Sync + 'static {
 pub trait DiskFence: Send + Sync + 'static {
     /// When this has ended, nobody of a lower epoch changes what is on these disks. Disks where that cannot be had are not among what
     /// comes back: they are not to be opened.
-    fn fence(&self, pool: Uuid, epoch: u64, disks: Vec<PoolDisk>) -> Work<'_, Vec<PoolDisk>>;
+    fn fence(&self, pool: Uuid, epoch: u64, disks: Vec<PoolDisk>) -> Work<'_, Fenced>;
+    /// The owner of the highest epoch that one of these disks knows, if that is another node. Asks only.
+    fn held<'a>(&'a self, disks: &'a [PoolDisk]) -> Work<'a, Option<Held>>;
+}
+
+/// What came of fencing disks.
+pub enum Fenced {
+    /// These are the owner's of the epoch.
+    Disks(Vec<PoolDisk>),
+    /// One of them has an owner of an epoch that is not below. Nothing of the pool was changed.
+    Held(Held),
+}
+
+/// Who has a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The epoch.
+    pub epoch: u64,
+    /// The number by which disks tell nodes apart.
+    pub node: u16,
+}
+
+impl Held {
+    /// Why the pool on the disk cannot be had.
+    pub(crate) fn problem(self, pool: &str) -> Problem {
+        let Self { epoch, node } = self;
+        another_nodes(
+            pool,
+            &format!("another node's now (number {node:#06x}), which has taken its disks in epoch {epoch}"),
+        )
+    }
+}
+
+/// That a pool is another node's, and what to do about it.
+pub(crate) fn another_nodes(pool: &str, whose: &str) -> Problem {
+    Problem::new(Code::InUse, format!("pool {pool} is {whose}")).todo(format!(
+        "It is served there. To have it here: `holdfast pool export {pool}` there first; where that node is dead, `holdfast pool import {pool}` here keeps it from the disks."
+    ))
 }
 
 /// For disks that only this machine reaches: its processes open a disk one at a time.
@@ -29,7 +67,11 @@ pub trait DiskFence: Send + Sync + 'static {
 pub struct NoFence;
 
 impl DiskFence for NoFence {
-    fn fence(&self, _pool: Uuid, _epoch: u64, disks: Vec<PoolDisk>) -> Work<'_, Vec<PoolDisk>> {
-        Box::pin(std::future::ready(Ok(disks)))
+    fn fence(&self, _pool: Uuid, _epoch: u64, disks: Vec<PoolDisk>) -> Work<'_, Fenced> {
+        Box::pin(std::future::ready(Ok(Fenced::Disks(disks))))
+    }
+
+    fn held<'a>(&'a self, _disks: &'a [PoolDisk]) -> Work<'a, Option<Held>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 }

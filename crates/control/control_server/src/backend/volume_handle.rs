@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use control_api::{CheckFinding, ReadCacheCounters, VolumeConfig, VolumeLog};
-use file_store::FileStore;
+use file_store::{FileStore, StoreUsage};
 use observe::IoTotals;
 use uuid::Uuid;
 
@@ -40,6 +40,15 @@ pub trait VolumeHandle: Send + Sync + 'static {
     /// Bytes that it can hold with what its pool has now; its size unless the pool is nearly full.
     fn can_hold(&self) -> u64 {
         u64::MAX
+    }
+    /// The same of what lies behind its first `from` bytes, where its own structures are.
+    fn can_hold_behind(&self, from: u64) -> u64 {
+        let _ = from;
+        u64::MAX
+    }
+    /// Bytes that files can still take, by what its store uses: a thin volume has no more than its pool.
+    fn free(&self, usage: &StoreUsage) -> u64 {
+        usage.capacity.min(self.can_hold_behind(usage.metadata)).saturating_sub(usage.used)
     }
     /// Why it does nothing more until it is closed and opened again; none while it works.
     fn why_stopped(&self) -> Option<String> {

@@ -65,11 +65,11 @@ impl Drop for OwnRuntime {
     }
 }
 
-/// The place in a cluster that a data directory gives; none for a node on its own. Blocks on the disk; on a runtime of tokio.
+/// The place in a cluster that a data directory gives, with its store; none for a node on its own. Blocks on the disk; on a runtime of tokio.
 ///
 /// # Errors
 /// When there is one that cannot be read or used: such a node must not start as one on its own.
-pub(crate) fn load(data: &Path) -> Result<Option<Membership>, Problem> {
+pub(crate) fn load(data: &Path) -> Result<Option<(Membership, EtcdStore)>, Problem> {
     let folder = data.join(CLUSTER_DIR);
     let damaged = |error: &dyn std::fmt::Display| {
         Problem::new(Code::Damaged, error.to_string()).todo(
@@ -92,7 +92,7 @@ pub(crate) fn load(data: &Path) -> Result<Option<Membership>, Problem> {
         Problem::new(Code::Io, format!("links of other nodes, {}: {error}", record.link_listen))
             .todo("The address is in cluster/identity.toml of the data directory.")
     })?;
-    Ok(Some(Membership {
+    let membership = Membership {
         cluster: record.cluster.clone(),
         node: record.node,
         name: record.name.to_string(),
@@ -103,9 +103,10 @@ pub(crate) fn load(data: &Path) -> Result<Option<Membership>, Problem> {
         timings,
         incarnations,
         secret: pem.ca_key.as_bytes().to_vec(),
-        store: Arc::new(store),
+        store: Arc::new(store.clone()),
         runtime: Some(runtime),
-    }))
+    };
+    Ok(Some((membership, store)))
 }
 
 /// The cluster's store; its connections run on `runtime`.
@@ -126,6 +127,14 @@ pub(crate) fn store(identity: &ClusterIdentity, runtime: Handle) -> Result<EtcdS
         cluster_id: etcd.id.map(|id| id.0),
     };
     EtcdStore::new(options, runtime).map_err(|error| error.to_string())
+}
+
+/// The cluster's store, for what may wait; its connections run where this is called.
+///
+/// # Errors
+/// What is wrong with its addresses or certificates.
+pub(super) fn store_here(identity: &ClusterIdentity) -> Result<EtcdStore, Problem> {
+    store(identity, Handle::current()).map_err(|why| Problem::new(Code::InvalidRequest, format!("{why}.")))
 }
 
 /// Refuses to use what is in a data directory without its node: pools of a cluster may be another node's.

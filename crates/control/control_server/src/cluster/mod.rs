@@ -4,17 +4,27 @@
 //!   DATA/cluster/identity.toml ──► Membership ──► Cluster ─┬─ ClusterNode (cluster_node)   beats, permit, claims; orders ──► NodeDriver
 //!   (none: a node on its own)                              ├─ store                         owners, votes, configuration
 //!                                                          └─ Life                          who this node is when it writes itself as an owner
+//!   part: its member of etcd, and listener, which answers nodes that join
+//!   init, join, leave: prepared while the node serves ──► change: carried out while it is stopped
 //! ```
 //! Invariants:
 //! * A node of a cluster opens no pool by itself: orders say which are its own, and in which epoch.
 //! * A pool that is made or imported is written down with this node's present life as its holder, and comes up by orders as any other.
 //! * A node on its own has none of this: no task, no store but its own, and a permit that looks at no clock.
 
+mod address;
+pub(crate) mod change;
 pub(crate) mod config;
 mod follow;
+mod init;
+mod join;
+mod leave;
 mod life;
+mod listener;
 mod membership;
+pub(crate) mod part;
 mod show;
+mod told;
 mod users;
 mod verbs;
 
@@ -22,6 +32,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use cluster_join::{Standing, standing};
 use cluster_node::{ClusterNode, NodeOptions, NodePermit, Permit, PoolDriver, Status};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
@@ -35,6 +46,7 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+pub use change::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use follow::Follows;
 pub(crate) use life::Life;
 pub use membership::{Membership, OwnRuntime};
@@ -46,6 +58,15 @@ use users::UsersInStore;
 const PORTALS: u16 = 16;
 /// That a pool is served is said again after this, when it could not be said.
 const SAY_AGAIN: Duration = Duration::from_millis(500);
+
+/// The store is asked for so long whether this node belongs to the cluster still, before it takes part.
+const STANDING: Duration = Duration::from_secs(5);
+
+/// Why a node that was removed takes no part.
+fn removed() -> Problem {
+    Problem::new(Code::WrongState, "The cluster has removed this node.")
+        .todo("`holdfast cluster leave` makes it one on its own, which may join again.")
+}
 
 /// Asks the node's permit.
 struct May(NodePermit);
@@ -136,6 +157,9 @@ impl Cluster {
         driver: Arc<dyn PoolDriver>,
         node: Arc<dyn Follows>,
     ) -> Result<(), Problem> {
+        if self.was_removed().await {
+            return Err(removed());
+        }
         let place = of.runtime.as_ref().map_or_else(Handle::current, OwnRuntime::handle);
         let options = NodeOptions {
             node: of.node,
@@ -163,6 +187,20 @@ impl Cluster {
             tokio::spawn(follow::users(self.clone(), node)),
         ]);
         Ok(())
+    }
+
+    /// Whether the cluster has removed this node. Without the store nobody knows, and the node can do nothing either: it is looked at again
+    /// while the node runs.
+    async fn was_removed(&self) -> bool {
+        let looking = async {
+            loop {
+                match standing(&*self.store, &self.name, self.me).await {
+                    Ok(standing) => return standing == Standing::Removed,
+                    Err(_) => tokio::time::sleep(SAY_AGAIN).await,
+                }
+            }
+        };
+        tokio::time::timeout(STANDING, looking).await.unwrap_or(false)
     }
 
     /// Stops all pools and takes part no more.

@@ -1,6 +1,7 @@
 //! HTTP, over the socket and the network: each route of the table to a method of the node, each error to a problem.
 
 mod access_handlers;
+mod cluster_handlers;
 mod event_stream;
 mod gate;
 mod handlers;
@@ -25,7 +26,7 @@ use control_api::{BASE_PATH, Code, Problem};
 use crate::network::Peer;
 use crate::node::Node;
 use gate::Gate;
-pub(crate) use parts::Failure;
+pub(crate) use parts::{Failure, Json};
 
 /// Largest configuration, in bytes: one with 65,536 LUNs takes about 30 MB.
 const MAX_CONFIG_BYTES: usize = 64 << 20;

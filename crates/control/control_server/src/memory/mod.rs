@@ -14,7 +14,7 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
-use control_api::{Code, FaultKind, FaultRule, Problem};
+use control_api::{Code, DiskConfig, FaultKind, FaultRule, Problem};
 use file_store::FileStore;
 use observe::IoTotals;
 use parking_lot::Mutex;
@@ -93,6 +93,11 @@ impl Machine {
         }
     }
 
+    /// The file systems of all disks of pools become full, or have room again.
+    pub fn set_full(&self, full: bool) {
+        self.pools.lock().values().for_each(|pool| pool.lock().set_full(full));
+    }
+
     /// These disks do not say what is on them for now.
     pub fn mute(&self, ids: &[&str]) {
         self.mute.send_replace(ids.iter().map(|id| (*id).to_owned()).collect());
@@ -141,7 +146,11 @@ impl DiskBackend for Disks {
         now(Ok(self.0.found.lock().clone()))
     }
 
-    fn open<'a>(&'a self, id: &'a str, path: &'a Path) -> Work<'a, Arc<dyn OpenDisk>> {
+    fn reach<'a>(&'a self, disk: &'a DiskConfig) -> Work<'a, FoundDisk> {
+        now(Err(Problem::new(Code::Unsupported, format!("disk {}: there is no network here.", disk.id))))
+    }
+
+    fn open<'a>(&'a self, FoundDisk { id, path, .. }: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>> {
         if let Some(left) = self.0.busy.lock().get_mut(id).filter(|left| **left > 0) {
             *left -= 1;
             return now(Err(Problem::new(Code::InUse, format!("disk {id}: in use by another process."))));

@@ -19,7 +19,7 @@ use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
     BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, Opened, PoolBackend, PoolDisk, PoolHandle,
-    PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Work,
+    PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Whose, Work,
 };
 
 pub(crate) struct Pools(pub(crate) Arc<Machine>);
@@ -69,6 +69,7 @@ impl PoolBackend for Pools {
             epoch: 1,
             stopped: false,
             stopped_volumes: BTreeSet::new(),
+            full: false,
             refusals: BTreeMap::new(),
         };
         for disk in &disks {
@@ -78,6 +79,10 @@ impl PoolBackend for Pools {
         self.0.pools.lock().insert(guid, state.clone());
         let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()), epoch: 1 });
         now(Ok(handle))
+    }
+
+    fn owner(&self, _guid: Uuid, _disks: Vec<PoolDisk>) -> Work<'_, Whose> {
+        now(Ok(Whose::Own))
     }
 
     fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Opened> {
@@ -286,7 +291,8 @@ impl PoolHandle for Pool {
         let identity = state.new_identity(&name);
         state.identities.insert(name.clone(), identity);
         state.spaces.insert(name, (space, store.clone()));
-        let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state: self.state.clone() });
+        let handle: Arc<dyn VolumeHandle> =
+            Arc::new(Volume { store, state: self.state.clone(), lacks_space: false });
         now(Ok(handle))
     }
 
@@ -299,10 +305,11 @@ impl PoolHandle for Pool {
             }
             state.stopped_volumes.remove(name);
         }
-        match self.state.lock().spaces.get(name) {
+        let locked = self.state.lock();
+        match locked.spaces.get(name) {
             Some((_, store)) => {
-                let (store, state) = (store.clone(), self.state.clone());
-                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state });
+                let (store, state, lacks_space) = (store.clone(), self.state.clone(), locked.full);
+                let handle: Arc<dyn VolumeHandle> = Arc::new(Volume { store, state, lacks_space });
                 now(Ok(handle))
             }
             None => now(Err(Problem::new(Code::NotFound, "no such space"))),
@@ -398,6 +405,7 @@ impl PoolHandle for Pool {
 struct Volume {
     store: Arc<MemoryStore>,
     state: Arc<Mutex<PoolState>>,
+    lacks_space: bool,
 }
 
 /// What a check of a volume finds: one thing that can be repaired, and one that cannot in those named "…hopeless".
@@ -454,6 +462,15 @@ impl VolumeHandle for Volume {
         let state = self.state.lock();
         let stopped = state.name_of(&self.store).is_some_and(|name| state.stopped_volumes.contains(name));
         stopped.then(|| "a flush failed".to_owned())
+    }
+
+    fn can_hold(&self) -> u64 {
+        // Slabs are not counted here.
+        1 << 40
+    }
+
+    fn lacks_space(&self) -> bool {
+        self.lacks_space
     }
 
     fn check(&self, _deep: bool) -> Work<'_, Vec<CheckFinding>> {

@@ -11,6 +11,7 @@
 
 mod certificates;
 mod limits;
+mod members;
 mod serve;
 mod stall;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 pub(crate) use limits::{Limits, Place, peer};
+pub(crate) use members::Members;
 
 use certificates::{Certificate, OwnCertificates};
 use limits::Connections;

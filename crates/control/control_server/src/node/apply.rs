@@ -185,6 +185,7 @@ impl Node {
                 node.pools.lock().remove(&guid);
                 node.logs.forget_pool(guid);
                 node.restarts.forget_pool(guid);
+                node.full_restarts.forget_pool(guid);
                 let disks = node.disks.all();
                 let of_pool = disks.iter().filter(
                     |known| matches!(&known.content, Some(DiskContent::Member { pool, .. }) if *pool == guid),

@@ -130,6 +130,7 @@ impl DiskTable {
 }
 
 fn override_with(disk: &mut FoundDisk, wanted: &DiskConfig) {
+    disk.login.clone_from(&wanted.login);
     if let Some(media) = wanted.media {
         disk.media = media;
     }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use control_api::{
-    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, MediaType, Problem, RescanReport,
-    natural_order,
+    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, ISCSI_DISK, MediaType, Problem,
+    RescanReport, natural_order,
 };
 use uuid::Uuid;
 
@@ -44,6 +44,7 @@ impl Node {
             }
         };
         found.extend(configured.iter().filter_map(file_disk));
+        found.extend(self.units_there(&configured).await);
         let (new, gone) = self.disks.update(found, &configured);
         for id in &gone {
             // The handle leads to a device that is no more; what comes back gets a new one.
@@ -53,6 +54,7 @@ impl Node {
         if !self.is_driven() {
             self.look_at_busy().await;
         }
+        self.look_at_units().await;
         // A disk that does not answer is waited for once, whatever number of them there is.
         join_all(new.iter().map(|id| self.probe(id)).collect()).await;
         (new, gone)
@@ -112,7 +114,7 @@ impl Node {
         }
         let open = match known.open {
             Some(open) => Ok(open),
-            None => self.backends.disks.open(id, Path::new(&known.found.path)).await,
+            None => self.backends.disks.open(&known.found).await,
         };
         let (open, content) = match open {
             Ok(open) => {
@@ -206,7 +208,7 @@ impl Node {
         let id = known.found.id.clone();
         self.refuse_used(&known)?;
         if known.open.is_none() {
-            let open = self.backends.disks.open(&id, Path::new(&known.found.path)).await?;
+            let open = self.backends.disks.open(&known.found).await?;
             self.disks.change(&id, |known| known.open = Some(open));
         }
         let known = self.disks.find(&id);
@@ -253,6 +255,33 @@ impl Node {
         }
     }
 
+    /// Takes files out of the configuration again that a request that has failed has named, and that were not in it before; but none
+    /// that is a member now.
+    pub(super) async fn forget_files<'a>(
+        &self,
+        before: &[DiskConfig],
+        named: impl IntoIterator<Item = &'a String>,
+    ) {
+        let paths = named.into_iter().filter_map(|name| Path::new(name).canonicalize().ok());
+        let is_member = |known: &Known| match &known.content {
+            Some(DiskContent::Member { pool, .. }) => self.owns_pool(*pool),
+            _ => false,
+        };
+        let ids: Vec<String> = paths
+            .map(|path| path.to_string_lossy().into_owned())
+            .filter(|id| !self.disks.find(id).is_some_and(|known| is_member(&known)))
+            .collect();
+        let goes = |disk: &DiskConfig| ids.contains(&disk.id) && !before.iter().any(|had| had.id == disk.id);
+        let forgotten = self.config.change(|config| {
+            config.disks.retain(|disk| !goes(disk));
+            Ok(())
+        });
+        if let Err(problem) = forgotten {
+            tracing::warn!(%problem, "disks that are not used stay in the configuration");
+        }
+        self.look().await;
+    }
+
     /// Looks at a disk anew that this node has used. Nothing else holds it.
     pub(super) async fn release_disk(&self, id: &str) {
         self.disks.change(id, |known| known.open = None);
@@ -263,6 +292,9 @@ impl Node {
     async fn known_or_file(&self, name: &str) -> Result<Known, Problem> {
         if let Some(known) = self.disks.find(name).filter(|known| known.present) {
             return Ok(known);
+        }
+        if name.starts_with(ISCSI_DISK) {
+            return self.unit(name).await;
         }
         let regular = Path::new(name).is_absolute() && Path::new(name).is_file();
         if !regular {

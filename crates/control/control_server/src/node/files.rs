@@ -116,13 +116,13 @@ impl Node {
         (volume, handle): (&str, &Arc<dyn VolumeHandle>),
         bytes: u64,
     ) -> Result<(), Problem> {
-        let can_hold = handle.can_hold();
         let store = handle.store();
         let usage = self.on_shard(handle.shard(), move || async move {
             store.usage().await.map_err(|error| files::problem(&error))
         });
         let usage = usage.await?;
-        let room = usage.capacity.min(can_hold).saturating_sub(usage.used);
+        let can_hold = handle.can_hold_behind(usage.metadata);
+        let room = handle.free(&usage);
         if bytes <= room {
             return Ok(());
         }

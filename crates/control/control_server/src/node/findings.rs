@@ -125,12 +125,13 @@ pub(super) fn of_volumes(
             });
         }
         let pool = volume.log_place.as_ref().and_then(|place| place.pool.as_deref());
-        issues.extend(volume.log.iter().flat_map(|log| of_log(&subject, log, pool)));
+        issues.extend(volume.log.iter().flat_map(|log| of_log(&volume.name, log, pool)));
     }
     issues
 }
 
-fn of_log(subject: &str, log: &control_api::VolumeLog, pool: Option<&str>) -> Vec<Issue> {
+fn of_log(name: &str, log: &control_api::VolumeLog, pool: Option<&str>) -> Vec<Issue> {
+    let subject = format!("volume {name}");
     let pool = pool.map_or_else(|| "the pool of the log".to_owned(), |pool| format!("pool {pool}"));
     let why = log.reason.as_deref().unwrap_or("no reason is known");
     let mut issues = Vec::new();
@@ -138,21 +139,21 @@ fn of_log(subject: &str, log: &control_api::VolumeLog, pool: Option<&str>) -> Ve
         LogMode::Logging => {}
         LogMode::Stopped => issues.push(issue(
             Severity::Critical,
-            subject.to_owned(),
+            subject.clone(),
             format!("its log in {pool} stopped, and it takes no writes: {why}"),
             "Put its disks right; the volume is opened again by itself, and what is in the log is brought to it then.",
         )),
         _ => issues.push(issue(
             Severity::Warning,
-            subject.to_owned(),
+            subject.clone(),
             format!("its writes do without the log in {pool}: {why}"),
-            format!("Put {pool} right; the next opening of the volume (`holdfast volume reopen`) begins a new log. `holdfast volume log remove` takes the log away."),
+            format!("Put {pool} right; the next opening of the volume begins a new log: `holdfast volume reopen {name} --yes`. `holdfast volume log remove {name}` takes the log away."),
         )),
     }
     if let Some(why) = &log.back_error {
         issues.push(issue(
             Severity::Error,
-            subject.to_owned(),
+            subject.clone(),
             format!("{} in its log can't be brought to its disks: {why}", human_bytes(log.waiting_bytes)),
             "Put the volume's disks right; the log keeps the data, and tries again by itself.",
         ));
@@ -294,7 +295,11 @@ impl Node {
                     _ => continue,
                 };
                 let (name, place) = self.whereabouts(member.guid);
+                let says =
+                    |words: &str| member.reason.as_ref().is_some_and(|reason| reason.starts_with(words));
+                let (went_back, cut_short) = (says("it went back in time"), says("it was cut short"));
                 let mut detail = match member.state {
+                    DiskState::Missing if cut_short => "it is not whole, and not used".to_owned(),
                     DiskState::Missing => "it is missing".to_owned(),
                     DiskState::Failed => "it failed".to_owned(),
                     DiskState::Online if member.full_seconds > 0 => "it serves, and has no room".to_owned(),
@@ -312,8 +317,6 @@ impl Node {
                 if let Some(reason) = &member.reason {
                     detail.push_str(&format!(": {reason}"));
                 }
-                let went_back =
-                    member.reason.as_ref().is_some_and(|reason| reason.starts_with("it went back in time"));
                 let todo = match (member.state, spares, wait) {
                     (DiskState::Retiring, _, _) => {
                         let pool = &info.name;
@@ -332,6 +335,10 @@ impl Node {
                     (DiskState::Online, _, _) => {
                         format!("Replace it: `holdfast pool replace {} {name} --with DISK`.", info.name)
                     }
+                    (DiskState::Missing, ..) if cut_short => format!(
+                        "Put the whole one back, or replace it: `holdfast pool replace {} {name} --with DISK`. What was cut off does not come back by making it larger.",
+                        info.name
+                    ),
                     (_, 1.., 1..) => format!(
                         "Bring it back, or wait: a spare takes its place {wait} seconds after it went missing."
                     ),

@@ -37,8 +37,8 @@ impl Fullness {
     fn severity(self) -> Option<Severity> {
         match self {
             Self::Fine => None,
-            Self::Warning => Some(Severity::Warning),
-            Self::Critical => Some(Severity::Error),
+            // All is served still: when it is full, that is told of the volumes that find no room.
+            Self::Warning | Self::Critical => Some(Severity::Warning),
         }
     }
 }
@@ -64,7 +64,7 @@ impl Node {
             subject: format!("volume {volume}"),
             detail: "there was no space for its metadata when it was opened: it is read and overwritten, and nothing else of it is changed".into(),
             todo: format!(
-                "Give pool {} more space (`holdfast pool add-disk`, or delete what is not needed there); the volume takes changes again by itself then. `holdfast volume reopen {volume}` tries at once.",
+                "Give pool {} more space (`holdfast pool add-disk`, or delete what is not needed there), or the file systems that its disks lie on; the volume takes changes again by itself then. `holdfast volume reopen {volume} --yes` tries at once.",
                 self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string())
             ),
         })

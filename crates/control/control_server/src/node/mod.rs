@@ -13,6 +13,7 @@ mod files;
 mod findings;
 mod fullness;
 mod iscsi;
+mod iscsi_disks;
 mod known;
 mod log_homes;
 mod log_places;
@@ -63,6 +64,7 @@ use crate::access::Access;
 use crate::audit::Audit;
 use crate::backend::{Backends, OpenTold, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
 use crate::cluster::Cluster;
+use crate::cluster::change::Changing;
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::events::Events;
@@ -190,12 +192,15 @@ pub struct Node {
     unusable: Mutex<BTreeMap<String, String>>,
     retirements: retirements::Retirements,
     restarts: restarts::Restarts,
+    /// When volumes without space for their metadata were opened again, as there may be some.
+    full_restarts: restarts::Restarts,
     logs: log_places::LogPlaces,
     jobs: Jobs,
     access: Access,
     audit: Audit,
     network: Network,
     events: Events,
+    changing: Changing,
     /// Names of LUNs whose files are being made.
     making: Mutex<BTreeSet<String>>,
     /// Names of volumes that are being made.
@@ -228,9 +233,11 @@ impl Node {
             me: me.clone(),
             retirements: retirements::Retirements::open(data.join("retirements.json")),
             restarts: restarts::Restarts::default(),
+            full_restarts: restarts::Restarts::default(),
             logs: log_places::LogPlaces::open(data.join("logs.json")),
             access: Access::open(data.join("tokens.json"), clock.clone()),
             events: Events::default(),
+            changing: Changing::default(),
             audit: Audit::new(data.join("audit.jsonl")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,
@@ -293,6 +300,21 @@ impl Node {
     /// A way to the shards.
     pub(crate) fn spawner(&self) -> &dyn crate::backend::ShardBackend {
         &*self.backends.shards
+    }
+
+    /// Orders to become another node, in a cluster or on its own.
+    pub(crate) fn changing(&self) -> &Changing {
+        &self.changing
+    }
+
+    /// Where it keeps what must survive it.
+    pub(crate) fn data_dir(&self) -> &std::path::Path {
+        self.data.path()
+    }
+
+    /// Whether it has users of its own.
+    pub(crate) fn has_users(&self) -> bool {
+        self.backends.users.as_ref().is_ok_and(|users| users.snapshot().users().next().is_some())
     }
 
     /// Whether there is a volume of this name, open or not.
@@ -414,7 +436,11 @@ async fn to_its_end<T: Send + 'static>(
 }
 
 /// Asks for confirmation unless `confirm` repeats `name`.
-fn confirm(name: &str, confirm: Option<&str>, destroys: impl FnOnce() -> Vec<String>) -> Result<(), Problem> {
+pub(crate) fn confirm(
+    name: &str,
+    confirm: Option<&str>,
+    destroys: impl FnOnce() -> Vec<String>,
+) -> Result<(), Problem> {
     match confirm {
         Some(given) if given == name => Ok(()),
         Some(given) => Err(Problem::new(

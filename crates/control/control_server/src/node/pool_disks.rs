@@ -31,7 +31,11 @@ impl Node {
         let _turns = self.turn_of_pool(pool).await?;
         let _taking = self.taking.lock().await;
         let (_, handle) = self.pool(pool)?;
-        self.add_disks(&handle, &request).await?;
+        let before = self.config.with(|config| config.disks.clone());
+        if let Err(problem) = self.add_disks(&handle, &request).await {
+            self.forget_files(&before, &request.disk).await;
+            return Err(problem);
+        }
         self.pool_show(pool).await
     }
 

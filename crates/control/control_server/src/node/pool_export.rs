@@ -104,6 +104,7 @@ impl Node {
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
+        self.full_restarts.forget_pool(guid);
         for volume in &volumes {
             self.open_namesake(volume, &turns).await;
         }

@@ -96,6 +96,7 @@ impl Node {
         self.volumes.lock().retain(|_, slot| slot.pool != guid || slot.handle.is_some());
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
+        self.full_restarts.forget_pool(guid);
         self.reconcile().await;
         for volume in pool.volumes() {
             self.open_namesake(volume, &turns).await;

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::path::PATIENCE;
 use super::{Node, PoolSlot, confirm, missing, taken};
-use crate::backend::{DiskContent, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
+use crate::backend::{DiskContent, Fenced, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
 
 impl Node {
     /// The open pool of this name or GUID.
@@ -121,6 +121,7 @@ impl Node {
         if request.disks.is_empty() && request.select.is_empty() {
             return Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool."));
         }
+        let before = self.config.with(|config| config.disks.clone());
         let mut disks = Vec::new();
         let wanted = request
             .disks
@@ -148,6 +149,7 @@ impl Node {
         };
         if let Err(problem) = result {
             self.release_disks(disks).await;
+            self.forget_files(&before, request.disks.iter().chain(&request.spares)).await;
             return Err(problem);
         }
         self.pool_show(&request.name).await
@@ -176,6 +178,13 @@ impl Node {
             slab_bytes: request.slab_bytes,
             overwrite_foreign: request.overwrite_foreign,
         };
+        if let Some(held) = self.backends.fence.held(disks).await? {
+            // The owner of what was on them, which may be destroyed: it must not write behind us.
+            let fenced = self.backends.fence.fence(Uuid::nil(), held.epoch + 1, disks.to_vec()).await?;
+            if let Fenced::Held(held) = fenced {
+                return Err(held.problem(&request.name));
+            }
+        }
         let handle = self.backends.pools.create(new, disks.to_vec()).await?;
         let info = handle.info();
         let guid = info.guid;
@@ -233,7 +242,9 @@ impl Node {
         for disk in &request.disks {
             // A member of a pool that is this node's already is one that comes back.
             if !self.is_member_here(disk).await? {
-                self.take_disk(disk, false).await?;
+                let taken = self.take_disk(disk, false).await?;
+                // What another node has done with it since it was looked at.
+                self.probe(&taken.id).await;
             }
         }
         self.look().await;
@@ -360,6 +371,7 @@ impl Node {
         self.pools.lock().remove(&guid);
         self.logs.forget_pool(guid);
         self.restarts.forget_pool(guid);
+        self.full_restarts.forget_pool(guid);
         if let Err(problem) = self.backends.owner.forget(guid).await {
             tracing::warn!(pool = info.name, %problem, "what is kept of a pool that is destroyed stays");
         }

@@ -76,7 +76,7 @@ impl Node {
             return Ok(known);
         }
         let found = file_disk(&DiskConfig::new(&*id)).ok_or_else(unknown)?;
-        let content: DiskContent = self.backends.disks.open(&id, &path).await?.probe().await?;
+        let content: DiskContent = self.backends.disks.open(&found).await?.probe().await?;
         Ok(Known { content: Some(content), ..Known::new(found) })
     }
 }

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::path::Turn;
 use super::{Node, VolumeSlot, confirm};
-use crate::backend::{OpenTold, PoolHandle, VolumeHandle};
+use crate::backend::{OpenTold, PoolHandle, PoolInfo, VolumeHandle};
 
 /// What is said of a volume that waits for its disks.
 const WAITS: &str = "it is opened again by itself when its disks are there";
@@ -32,6 +32,12 @@ struct StoppedVolume {
     pool: Uuid,
     why: String,
     gave_up: bool,
+}
+
+/// Whether a pool finds room for what a space needs, as far as anybody knows: no member's file system is full.
+fn has_room_for(pool: &PoolInfo, space: Uuid) -> bool {
+    pool.members.iter().all(|member| member.full_seconds == 0)
+        && pool.spaces.iter().any(|known| known.guid == space && !known.out_of_room)
 }
 
 impl Node {
@@ -82,22 +88,37 @@ impl Node {
         volumes.iter().filter_map(stopped).collect()
     }
 
-    /// Open volumes, of a pool or of all, that had no space for their metadata when they were opened, and for which their pools have more
-    /// now.
+    /// Open volumes, of a pool or of all, that had no space for their metadata when they were opened, and for which there may be some
+    /// now: their pools have more, or the file systems of the members are not full any more.
     fn roomy_volumes(&self, of: Option<Uuid>) -> Vec<(String, Uuid)> {
-        let volumes = self.volumes.lock();
-        let roomy = |slot: &VolumeSlot| {
-            of.is_none_or(|pool| slot.pool == pool)
-                && slot.handle.as_ref().is_some_and(|handle| {
-                    handle.lacks_space() && handle.can_hold() >= slot.held_full.saturating_add(ROOM_BYTES)
-                })
+        let lacking: Vec<(String, VolumeSlot, bool)> = {
+            let volumes = self.volumes.lock();
+            let of_these = volumes.iter().filter(|(_, slot)| of.is_none_or(|pool| slot.pool == pool));
+            let lacking = |(name, slot): (&String, &VolumeSlot)| {
+                let handle = slot.handle.as_ref().filter(|handle| handle.lacks_space())?;
+                let more = handle.can_hold() >= slot.held_full.saturating_add(ROOM_BYTES);
+                Some((name.clone(), slot.clone(), more))
+            };
+            of_these.filter_map(lacking).collect()
         };
-        volumes.iter().filter(|(_, slot)| roomy(slot)).map(|(name, slot)| (name.clone(), slot.pool)).collect()
+        let now = self.clock.now();
+        // That members have room is known only when something is written to them: trying costs the volume's clients a moment, so what
+        // did not help is tried again less and less often.
+        let may_have = |name: &str, slot: &VolumeSlot| {
+            let pool = self.pools.lock().get(&slot.pool).and_then(|pool| pool.handle.clone());
+            !self.full_restarts.holds(slot.pool, name, now)
+                && pool.is_some_and(|pool| has_room_for(&pool.info(), slot.space))
+        };
+        let roomy = lacking.into_iter().filter(|(name, slot, more)| *more || may_have(name, slot));
+        roomy.map(|(name, slot, _)| (name, slot.pool)).collect()
     }
 
     /// Closes volumes that need to be opened again to take changes, once their pool has space for that.
     async fn close_roomy(&self, turn: &Turn) {
         let roomy = self.roomy_volumes(Some(turn.pool()));
+        for (volume, pool) in &roomy {
+            self.full_restarts.gave_up(*pool, volume, self.clock.now());
+        }
         let closing = roomy.iter().map(|(volume, _)| {
             tracing::info!(volume, "there is more space for a full volume: it is opened again");
             (volume.clone(), "it is being opened again, as there is space for its metadata".to_owned())

@@ -54,6 +54,7 @@ impl Node {
         pool.rename_space(name, new).await?;
         tracing::info!(volume = name, to = new, "a volume has another name");
         self.restarts.forget(pool.info().guid, name);
+        self.full_restarts.forget(pool.info().guid, name);
         if slot.is_some() {
             let mut volumes = self.volumes.lock();
             if let Some(slot) = volumes.remove(name) {

@@ -137,7 +137,7 @@ impl Node {
         };
         let lacks_log = slot.as_ref().is_some_and(|slot| slot.lacks_log);
         let handle = slot.as_ref().and_then(|slot| slot.handle.clone());
-        let mut used = 0;
+        let (mut used, mut free) = (0, 0);
         let policy = self.cache_policy(&name, space.guid);
         let stopped = handle.as_ref().and_then(|handle| handle.why_stopped());
         let stopped = stopped.map(|why| format!("it has stopped: {why}"));
@@ -152,7 +152,7 @@ impl Node {
                 store.usage().await.map_err(|error| files::problem(&error))
             });
             match within_patience(&name, usage).await {
-                Ok(usage) => used = usage.used,
+                Ok(usage) => (used, free) = (usage.used, handle.free(&usage)),
                 Err(problem) => reason = Some(problem.detail),
             }
         }
@@ -172,6 +172,7 @@ impl Node {
             integrity: space.integrity,
             size_bytes: space.size_bytes,
             used_bytes: used,
+            free_bytes: free,
             allocated_bytes: space.allocated_bytes,
             cache: VolumeCache {
                 read_cache: policy.read_cache,
@@ -396,6 +397,7 @@ impl Node {
         }
         pool.delete_space(name).await?;
         self.restarts.forget(pool.info().guid, name);
+        self.full_restarts.forget(pool.info().guid, name);
         self.forget_log(name, &space.log_name());
         let has_namesake = !self.known_volumes(name).is_empty();
         self.config.change(|config| {

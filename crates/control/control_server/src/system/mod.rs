@@ -2,6 +2,7 @@
 
 mod disks;
 mod earlier_witness;
+mod fence;
 mod gates;
 mod iscsi;
 mod offline;
@@ -19,15 +20,19 @@ use std::sync::Arc;
 use cluster_store::keys::ClusterName;
 use cluster_store::{ClusterStore, LocalStore};
 use control_api::{Code, Problem};
+use iscsi_protocol::IscsiName;
+use pool::QuorumWitness;
+use pool_format::Guid;
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use tcp_service::{Answers, Budget};
 use tokio::runtime::Handle;
 
-use crate::backend::{Backends, NoFence};
+use crate::backend::Backends;
 use crate::cluster::Life;
 pub use disks::{SystemDisk, SystemDisks};
 use earlier_witness::EarlierVotes;
+use fence::SystemFence;
 pub use iscsi::{Iscsi, UnitBackend};
 pub(crate) use offline::{offline_pool, offline_volume};
 use pools::SystemPools;
@@ -36,10 +41,10 @@ pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
 pub(crate) use volumes::read_counters;
-pub(crate) use witness::Ownership;
+pub(crate) use witness::{ALONE, Ownership};
 
 /// The folder of the data directory that has what nodes of a cluster share.
-const STORE: &str = "store";
+pub(crate) const STORE: &str = "store";
 
 /// The parts of this machine, on `count` shards. `data` is the node's data directory. Call on the control
 /// plane's runtime.
@@ -53,6 +58,11 @@ pub(crate) fn backends(
     ownership: Ownership,
     answers: Answers,
 ) -> Result<Backends, Problem> {
+    let node = ownership.id();
+    // Targets tell nodes apart by their names, disks by a number in the key of their registrations.
+    let initiator = IscsiName::parse(&format!("iqn.2026-01.io.holdfast:node.{node}"))
+        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+    let fence = SystemFence::new(ownership.number());
     let shards = SystemShards::answering(count, answers)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
@@ -62,10 +72,10 @@ pub(crate) fn backends(
     let known = users.as_ref().ok().cloned();
     let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?, budget.clone()));
     Ok(Backends {
-        disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone())),
+        disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator)),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),
         owner: Arc::new(ownership),
-        fence: Arc::new(NoFence),
+        fence: Arc::new(fence),
         cache,
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.clone())?),
         budget,
@@ -106,6 +116,25 @@ fn ownership(
     };
     let earlier = EarlierVotes::open(data.join("witness")).map_err(failed)?;
     Ownership::new(store, shared, earlier, Handle::current()).map_err(failed)
+}
+
+/// The store of a node on its own that has stopped, with all that earlier releases left.
+///
+/// # Errors
+/// When it cannot be read, or something that an earlier release left cannot be taken over: a vote that is forgotten lets stale disks in.
+pub(crate) async fn own_store(data: &Path) -> Result<LocalStore, Problem> {
+    let damaged = |why: String| Problem::new(Code::Damaged, format!("{}: {why}.", data.display()));
+    // Any question makes it take over what is there.
+    let ownership = alone(data)?;
+    QuorumWitness::load(&ownership, Guid([0; 16])).await.map_err(|error| damaged(error.to_string()))?;
+    drop(ownership);
+    let left = EarlierVotes::open(data.join("witness")).and_then(|earlier| earlier.pools());
+    let left = left.map_err(|error| damaged(error.to_string()))?;
+    if !left.is_empty() {
+        return Err(damaged(format!("votes of an earlier release cannot be read for the pools {left:?}"))
+            .todo("Restore the files witness/POOL of the data directory, or remove those of pools that are gone for good."));
+    }
+    LocalStore::open(&data.join(STORE)).map_err(|error| damaged(error.to_string()))
 }
 
 /// The users and groups of the node whose data directory this is.

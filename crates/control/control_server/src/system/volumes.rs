@@ -231,6 +231,10 @@ impl VolumeHandle for SystemVolume {
         self.space.can_hold()
     }
 
+    fn can_hold_behind(&self, from: u64) -> u64 {
+        self.space.can_hold_behind(from)
+    }
+
     fn why_stopped(&self) -> Option<String> {
         let log = || {
             let log = self.storage.log().filter(|log| log.mode == LogMode::Stopped)?;

@@ -30,7 +30,7 @@ use crate::backend::{PoolOwner, Work};
 use crate::cluster::Life;
 
 /// What a node on its own calls its cluster.
-const ALONE: &str = "local";
+pub(crate) const ALONE: &str = "local";
 /// How often a transaction is tried whose keys somebody else has changed meanwhile.
 const TRIES: u32 = 100;
 
@@ -239,6 +239,16 @@ impl Ownership {
             }
         };
         Ok(Self(Arc::new(Inner { store, cluster, earlier, node, holder, begun: OnceCell::new(), control })))
+    }
+
+    /// The node's identity.
+    pub(super) fn id(&self) -> Uuid {
+        Uuid::from_bytes(self.0.node.id.0)
+    }
+
+    /// The number by which disks tell nodes apart: the one that the node has in its cluster, or, on a node of its own, one by chance.
+    pub(super) fn number(&self) -> u16 {
+        self.0.holder.as_ref().map_or(self.id().as_fields().1, |life| life.node().number())
     }
 
     /// Does this where it may block, and after what earlier releases left has been taken over.

@@ -23,6 +23,8 @@ pub(in crate::memory) struct PoolState {
     pub(super) stopped: bool,
     /// Names of volumes that have stopped.
     pub(super) stopped_volumes: BTreeSet<String>,
+    /// The file systems of its members are full: volumes that are opened have no space for their metadata.
+    pub(super) full: bool,
     /// How many more times a volume cannot be opened, by its name.
     pub(in crate::memory) refusals: BTreeMap<String, u32>,
 }
@@ -41,6 +43,12 @@ impl PoolState {
             guid = guid.wrapping_add(1);
         }
         Uuid::from_u128(guid)
+    }
+
+    /// The file systems of its members become full, or have room again.
+    pub(in crate::memory) fn set_full(&mut self, full: bool) {
+        self.full = full;
+        self.members.iter_mut().for_each(|member| member.full_seconds = u64::from(full));
     }
 
     /// The name of the volume with these files now.

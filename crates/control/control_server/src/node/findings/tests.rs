@@ -101,6 +101,7 @@ fn volume(online: bool, reason: Option<&str>, log: Option<VolumeLog>) -> Volume 
         integrity: true,
         size_bytes: 0,
         used_bytes: 0,
+        free_bytes: 0,
         allocated_bytes: 0,
         cache: VolumeCache::default(),
         log_place: log.as_ref().map(|_| LogPlace {

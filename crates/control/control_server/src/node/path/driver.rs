@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{Step, Turn};
-use crate::backend::{OpenTold, Opened, PoolDisk};
+use crate::backend::{self, OpenTold, Opened, PoolDisk};
 use crate::node::Node;
 
 /// How often a pool is asked whether it goes on.
@@ -82,9 +82,14 @@ impl NodeDriver {
         self.node.take_back(turn.pool).await;
         self.node.look_for_members(turn.pool).await;
         match self.node.fence(turn, epoch).await {
-            Ok(disks) => {
+            Ok(backend::Fenced::Disks(disks)) => {
                 self.driven.lock().entry(turn.pool).or_default().fenced = Some((epoch, disks));
                 Ok(())
+            }
+            Ok(backend::Fenced::Held(held)) => {
+                self.node.surpassed.lock().insert(turn.pool, held.epoch);
+                self.node.not_opened(&config, held.problem(&config.name));
+                Err(Failure::Fenced)
             }
             Err(problem) => {
                 let failure = if problem.code == Code::InUse { Failure::Fenced } else { Failure::Trouble };

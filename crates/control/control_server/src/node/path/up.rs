@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{PATIENCE, Step, Turn};
-use crate::backend::{OpenTold, Opened, PoolDisk, PoolHandle};
+use crate::backend::{Fenced, OpenTold, Opened, PoolDisk, PoolHandle, Whose, another_nodes};
 use crate::node::Node;
 use crate::node::pools::{join_all, with_verb};
 
@@ -108,8 +108,19 @@ impl Node {
         let mut above = 0;
         loop {
             turn.begin(Step::Take);
+            if !told.take_over {
+                self.refuse_another_nodes(turn).await?;
+            }
             let epoch = self.backends.owner.take(pool.guid, above).await?;
-            let disks = self.fence(turn, epoch).await?;
+            let disks = match self.fence(turn, epoch).await? {
+                Fenced::Disks(disks) => disks,
+                // A disk that was elsewhere knows a later owner than this node, and this node may follow that one.
+                Fenced::Held(held) if held.epoch > above => {
+                    above = held.epoch;
+                    continue;
+                }
+                Fenced::Held(held) => return Err(held.problem(&pool.name)),
+            };
             match self.open_fenced(turn, epoch, disks, told).await? {
                 Opened::Open(handle) if self.stops() => return handle.close().await,
                 Opened::Open(handle) => return self.took_over(pool.guid, &pool.name, handle).await,
@@ -123,8 +134,26 @@ impl Node {
         }
     }
 
+    /// Refuses a pool on disks that other machines reach, too, and that is another node's: fencing them would be taking it, which is for
+    /// those who were told to. Whoever was fenced finds out here that it has to wait.
+    async fn refuse_another_nodes(&self, turn: &Turn) -> Result<(), Problem> {
+        let disks: Vec<PoolDisk> = self.members(turn.pool).into_iter().map(|(_, disk)| disk).collect();
+        if !disks.iter().any(|disk| disk.disk.is_shared()) {
+            return Ok(());
+        }
+        let held = self.backends.fence.held(&disks).await?;
+        let name = self.pool_name(turn.pool).unwrap_or_else(|| turn.pool.to_string());
+        match (self.backends.pools.owner(turn.pool, disks).await?, held) {
+            (Whose::Free, _) | (Whose::Own, None) => Ok(()),
+            (Whose::Own, Some(held)) => Err(held.problem(&name)),
+            (Whose::Another(node), _) => {
+                Err(another_nodes(&name, &format!("node {node}'s now, which has not let go of it")))
+            }
+        }
+    }
+
     /// Keeps former owners from the disks that are here; comes back with those where that could be had.
-    pub(super) async fn fence(&self, turn: &Turn, epoch: u64) -> Result<Vec<PoolDisk>, Problem> {
+    pub(super) async fn fence(&self, turn: &Turn, epoch: u64) -> Result<Fenced, Problem> {
         turn.begin(Step::Fence);
         let disks = self.members(turn.pool).into_iter().map(|(_, disk)| disk).collect();
         self.backends.fence.fence(turn.pool, epoch, disks).await

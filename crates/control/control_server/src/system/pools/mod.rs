@@ -23,7 +23,9 @@ use uuid::Uuid;
 use super::disks::SystemDisk;
 use super::shards::SystemShards;
 use super::witness::Ownership;
-use crate::backend::{NewPool, OpenTold, Opened as PoolOpened, PoolBackend, PoolDisk, PoolHandle, Work};
+use crate::backend::{
+    NewPool, OpenTold, Opened as PoolOpened, PoolBackend, PoolDisk, PoolHandle, Whose, Work,
+};
 pub(super) use describe::{finding, problem};
 use handle::SystemPool;
 
@@ -129,6 +131,22 @@ impl PoolBackend for SystemPools {
                 Ok(pool)
             });
             Ok(self.handle(pool.await?, home))
+        })
+    }
+
+    fn owner(&self, guid: Uuid, disks: Vec<PoolDisk>) -> Work<'_, Whose> {
+        let node = self.surroundings.witness.node();
+        Box::pin(async move {
+            let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
+            let guid = Guid(guid.into_bytes());
+            let found = self.shards.run(0, move || async move {
+                pool::owner_of(guid, &devices).await.map_err(|error| problem(&error))
+            });
+            Ok(match found.await? {
+                Some(owner) if Some(owner.node) == node.map(|node| node.id) => Whose::Own,
+                Some(owner) if !owner.released => Whose::Another(owner.name),
+                _ => Whose::Free,
+            })
         })
     }
 

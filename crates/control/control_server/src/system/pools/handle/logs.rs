@@ -122,7 +122,7 @@ impl SystemPool {
         if !volume.wants_no_log() {
             let detail = format!("whether volume {name} has a log is found out when it is opened again.");
             return Err(
-                Problem::new(Code::WrongState, detail).todo(format!("`holdfast volume reopen {name}`"))
+                Problem::new(Code::WrongState, detail).todo(format!("`holdfast volume reopen {name} --yes`"))
             );
         }
         // One that was interrupted before, by a client that went away.

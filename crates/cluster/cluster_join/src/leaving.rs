@@ -1,0 +1,183 @@
+//! A node leaves, or is removed.
+
+use std::time::Duration;
+
+use cluster_store::keys::{ClusterName, Key, NodeId};
+use cluster_store::values::{Owner, Seats, Value as _};
+use cluster_store::{ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
+use cluster_store_etcd::EtcdStore;
+
+use crate::error::{JoinError, Kind};
+use crate::roll::nodes;
+
+/// So often it is tried anew when others write at the same time, or an answer was lost.
+const TRIES: u32 = 8;
+/// etcd refuses changes of its members for a few seconds after the one before.
+const ETCD_PATIENCE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Pools whose owner this node is.
+async fn pools_of(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    node: NodeId,
+) -> Result<Vec<String>, JoinError> {
+    let mut pools = Vec::new();
+    for found in store.get(Range::Prefix(format!("{}pools/", cluster.root()))).await?.found {
+        let Some(Key::Owner(pool)) = Key::parse(cluster, &found.key) else { continue };
+        let owner =
+            Owner::decode(&found.value).map_err(|why| JoinError::damaged(format!("{}: {why}", found.key)))?;
+        if owner.holder.is_some_and(|holder| holder.node == node) {
+            pools.push(pool.to_string());
+        }
+    }
+    Ok(pools)
+}
+
+/// Whether a node can go: it owns no pool, and is not the last one.
+///
+/// # Errors
+/// Why not; when etcd does not answer.
+pub async fn check_leave(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    node: NodeId,
+) -> Result<(), JoinError> {
+    let all = nodes(store, cluster).await?;
+    let others = all.iter().any(|(id, _, entry)| *id != node && !entry.removed);
+    let Some((_, _, entry)) = all.iter().find(|(id, ..)| *id == node) else {
+        return Err(JoinError::new(
+            Kind::NotFound,
+            format!("The cluster has no node {node}."),
+            "`holdfast node list` shows which there are.",
+        ));
+    };
+    if entry.removed {
+        return Ok(());
+    }
+    if !others {
+        return Err(JoinError::new(
+            Kind::State,
+            format!("Node {} is the last one of the cluster.", entry.name),
+            "Everything that the cluster has would be gone with it. Let another node join first.",
+        ));
+    }
+    let pools = pools_of(store, cluster, node).await?;
+    if pools.is_empty() {
+        return Ok(());
+    }
+    Err(JoinError::new(
+        Kind::State,
+        format!("Node {} has the pools {}.", entry.name, pools.join(", ")),
+        "Move them to other nodes first: `holdfast node pause --drain` on that node. `holdfast cluster status` says who owns what.",
+    ))
+}
+
+/// Takes a node out of the cluster: its member of etcd, its seat, its name; its number stays given. Done already, it does nothing.
+///
+/// # Errors
+/// As [`check_leave`]; when etcd does not answer, or refuses to lose this member.
+pub async fn depart(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> Result<(), JoinError> {
+    check_leave(store, cluster, node).await?;
+    let mut last = None;
+    for _ in 0..TRIES {
+        let (revision, seats) = seats(store, cluster).await?;
+        if let Some((_, peer_url)) = seats.seats.iter().find(|(id, _)| *id == node) {
+            remove_member(store, peer_url).await?;
+        }
+        let all = nodes(store, cluster).await?;
+        let found = all.into_iter().find(|(id, ..)| *id == node);
+        let Some((_, modified, mut entry)) = found else { return Ok(()) };
+        if entry.removed {
+            return Ok(());
+        }
+        let (name, key) = (Key::NodeName(entry.name.clone()).path(cluster), Key::Node(node).path(cluster));
+        entry.removed = true;
+        // Its token is used up in any case.
+        let mut steps = vec![
+            Step::Put(key.clone(), entry.encode().map_err(JoinError::damaged)?),
+            Step::Delete(name),
+            Step::Delete(Key::Member(node).path(cluster)),
+            Step::Delete(Key::Beat(node).path(cluster)),
+        ];
+        let seats_key = Key::EtcdSeats.path(cluster);
+        if revision != Revision(0) {
+            let left = seats.seats.into_iter().filter(|(id, _)| *id != node).collect();
+            let left = Seats { seats: left }.encode().map_err(JoinError::damaged)?;
+            steps.push(Step::Put(seats_key.clone(), left));
+        }
+        let conditions = vec![Condition::Modified(key, modified), Condition::Modified(seats_key, revision)];
+        match store.transact(Transaction { conditions, steps, reads: Vec::new() }).await {
+            Ok(outcome) if outcome.done => return Ok(()),
+            Ok(_) => {}
+            Err(error @ StoreError::Unknown(_)) => last = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(last.map_or_else(
+        || {
+            JoinError::new(
+                Kind::Away,
+                "Other nodes come and go at the same time, again and again.",
+                "Try again.",
+            )
+        },
+        JoinError::from,
+    ))
+}
+
+pub(crate) async fn seats(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+) -> Result<(Revision, Seats), JoinError> {
+    let key = Key::EtcdSeats.path(cluster);
+    match store.get(Range::Key(key.clone())).await?.found.into_iter().next() {
+        None => Ok((Revision(0), Seats::default())),
+        Some(found) => {
+            let seats =
+                Seats::decode(&found.value).map_err(|why| JoinError::damaged(format!("{key}: {why}")))?;
+            Ok((found.modified, seats))
+        }
+    }
+}
+
+/// Takes a member out of etcd, by where the others reach it. The last one with a vote gives it to one that has learned first.
+async fn remove_member(store: &EtcdStore, peer_url: &str) -> Result<(), JoinError> {
+    let mut why = None;
+    let trying = async {
+        loop {
+            let members = store.members().await?;
+            let Some(member) =
+                members.iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url))
+            else {
+                return Ok(());
+            };
+            let other_votes = members.iter().any(|other| other.id != member.id && !other.learner);
+            let heir = members.iter().find(|other| other.id != member.id && !other.name.is_empty());
+            let done = if other_votes || member.learner {
+                store.remove_member(member.id).await
+            } else if let Some(heir) = heir {
+                store.promote(heir.id).await
+            } else {
+                return Err(JoinError::new(
+                    Kind::State,
+                    "This node runs the only member of the cluster's etcd, and no other node has taken part in it yet.",
+                    "Wait until another node has: `holdfast cluster status`.",
+                ));
+            };
+            why = done.err().or(why.take());
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    match tokio::time::timeout(ETCD_PATIENCE, trying).await {
+        Ok(ended) => ended,
+        Err(_) => Err(JoinError::new(
+            Kind::State,
+            format!(
+                "etcd does not let this node's member go: {}.",
+                why.map_or_else(|| "it does not answer".to_owned(), |why| why.to_string())
+            ),
+            "Too few of its other members may be running: `holdfast cluster status`. Then try again.",
+        )),
+    }
+}

@@ -1,0 +1,141 @@
+//! Tokens for others, and leaving: what a member of a cluster is told about who belongs to it.
+
+use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
+use cluster_join::{check_leave, depart, make_token, nodes};
+use cluster_store::keys::{Key, NodeId};
+use cluster_store::{ClusterStore, Range, StoreError};
+use cluster_store_etcd::EtcdStore;
+use control_api::{ClusterPlace, ClusterToken, Code, Done, Problem};
+
+use super::change::{self, Place};
+use super::init::place_of;
+use super::membership::store_here as etcd_store;
+use super::told::told;
+use crate::node::Node;
+
+/// A node whose beats are not seen for so long is not there: members take its pools after 3.3 s.
+const SILENT: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Node {
+    /// This node's identity and its cluster's store.
+    ///
+    /// # Errors
+    /// When it is on its own.
+    async fn as_member(&self) -> Result<(ClusterIdentity, EtcdStore), Problem> {
+        let folder = self.data_dir().join(CLUSTER_DIR);
+        let loaded = tokio::task::spawn_blocking(move || ClusterIdentity::load(&folder)).await;
+        let loaded = loaded.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        let identity = loaded.map_err(|error| Problem::new(Code::Damaged, format!("{error}.")))?;
+        let identity = identity.ok_or_else(|| {
+            Problem::new(Code::WrongState, "This node belongs to no cluster.")
+                .todo("`holdfast cluster init` makes one of it, `holdfast cluster join` lets it join one.")
+        })?;
+        let store = etcd_store(&identity)?;
+        Ok((identity, store))
+    }
+
+    /// Whether this node belongs to a cluster.
+    pub(crate) async fn cluster_place(&self) -> Result<ClusterPlace, Problem> {
+        let data = self.data_dir().to_owned();
+        let changing = self.changing().is_busy();
+        let looking = tokio::task::spawn_blocking(move || {
+            let identity = ClusterIdentity::load(&data.join(CLUSTER_DIR));
+            let failed = change::failed(&data);
+            identity.map(|identity| ClusterPlace {
+                failed,
+                ..identity.map_or_else(
+                    || ClusterPlace { changing, ..ClusterPlace::default() },
+                    |identity| place_of(&identity, changing),
+                )
+            })
+        });
+        let place = looking.await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        place.map_err(|error| Problem::new(Code::Damaged, format!("{error}.")))
+    }
+
+    /// Makes a token with which one node can join.
+    pub(crate) async fn cluster_token(&self) -> Result<ClusterToken, Problem> {
+        let (identity, store) = self.as_member().await?;
+        // Whoever joins takes over the users that are there, and must not be the first to have some.
+        let users = store.get(Range::Key(super::users::key(&identity.record.cluster))).await;
+        if users.map_err(|error| away(&error))?.found.is_empty() {
+            return Err(Problem::new(Code::Unavailable, "This node has not shared its users yet.")
+                .todo("Try again in a moment."));
+        }
+        let (token, expires) = make_token(&store, &identity, self.clocks().1).await.map_err(told)?;
+        Ok(ClusterToken { token: token.to_text().to_string(), expires, address: token.address().to_string() })
+    }
+
+    /// Takes this node out of its cluster, and orders the change.
+    ///
+    /// # Errors
+    /// When it owns pools, is the last one, or etcd does not answer. The node takes part as before, after a restart where it had stopped.
+    pub(crate) async fn cluster_leave(&self) -> Result<ClusterPlace, Problem> {
+        let preparing = self.changing().begin()?;
+        let (identity, store) = self.as_member().await?;
+        let record = &identity.record;
+        check_leave(&store, &record.cluster, record.node).await.map_err(told)?;
+        tracing::info!(cluster = %record.cluster, "this node leaves its cluster");
+        // One that takes part still would come back by itself when it misses its entry among the members.
+        self.leave_service().await;
+        let left = depart(&store, &record.cluster, record.node).await.map_err(told);
+        let now = self.clocks().1;
+        if let Err(problem) = left {
+            preparing.order(self.data_dir(), Place::Same(Box::new(problem.clone())), now);
+            return Err(problem);
+        }
+        preparing.order(self.data_dir(), Place::Alone, now);
+        Ok(ClusterPlace { changing: true, ..ClusterPlace::default() })
+    }
+
+    /// Takes another node, which is gone for good, out of the cluster.
+    pub(crate) async fn node_remove(&self, name: &str, confirmed: Option<&str>) -> Result<Done, Problem> {
+        let (identity, store) = self.as_member().await?;
+        let cluster = &identity.record.cluster;
+        let all = nodes(&store, cluster).await.map_err(told)?;
+        let found = all.iter().find(|(node, _, entry)| {
+            !entry.removed && (entry.name == name || node.number().to_string() == name)
+        });
+        let (node, entry) = found.map(|(node, _, entry)| (*node, entry)).ok_or_else(|| {
+            Problem::new(Code::NotFound, format!("The cluster has no node {name}."))
+                .todo("`holdfast node list` shows which there are.")
+        })?;
+        if node == identity.record.node {
+            return Err(Problem::new(Code::WrongState, format!("Node {} is this one.", entry.name))
+                .todo("`holdfast cluster leave` takes this node out of its cluster."));
+        }
+        crate::node::confirm(&entry.name, confirmed, || {
+            vec![format!(
+                "Node {} belongs to the cluster no more, and cannot come back but by joining anew. It keeps the cluster's keys: wipe its data directory.",
+                entry.name
+            )]
+        })?;
+        if beats(&store, &identity, node).await? {
+            return Err(Problem::new(Code::InUse, format!("Node {} is up.", entry.name)).todo(
+                "Run `holdfast cluster leave` on it; or stop it first, if it cannot do that any more.",
+            ));
+        }
+        depart(&store, cluster, node).await.map_err(told)?;
+        Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
+    }
+}
+
+/// Whether a node gives signs of life.
+async fn beats(store: &EtcdStore, identity: &ClusterIdentity, node: NodeId) -> Result<bool, Problem> {
+    let key = Key::Beat(node).path(&identity.record.cluster);
+    let look = async || {
+        let found = store.get(Range::Key(key.clone())).await;
+        let found = found.map_err(|error| away(&error))?;
+        Ok::<_, Problem>(found.found.first().map(|found| found.modified))
+    };
+    let before = look().await?;
+    if before.is_none() {
+        return Ok(false);
+    }
+    tokio::time::sleep(SILENT).await;
+    Ok(look().await? != before)
+}
+
+fn away(error: &StoreError) -> Problem {
+    Problem::new(Code::Unavailable, format!("etcd: {error}.")).todo("Try again when it answers.")
+}

@@ -1,0 +1,77 @@
+//! Where members, and nodes that want to join, are answered.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use cluster_identity::ClusterIdentity;
+use cluster_join::{ADMIT_PATH, JoinRequest, Kind, MAX_REQUEST_BYTES, Steward, admit};
+use cluster_store_etcd::EtcdStore;
+use control_api::{Code, Problem};
+use shard_runtime::Clock;
+
+use super::told::told;
+use crate::http::{Failure, Json};
+use crate::network::{Limits, Members};
+
+/// What answers need.
+struct Answering {
+    steward: Arc<Steward>,
+    store: EtcdStore,
+    clock: Arc<dyn Clock>,
+}
+
+/// Begins to answer.
+///
+/// # Errors
+/// When the address cannot be had.
+pub(crate) fn listen(
+    identity: &ClusterIdentity,
+    steward: Arc<Steward>,
+    store: EtcdStore,
+    clock: Arc<dyn Clock>,
+) -> Result<Members, Problem> {
+    let answering = Arc::new(Answering { steward, store, clock });
+    let router = Router::new().route(ADMIT_PATH, post(let_in)).with_state(answering);
+    Members::listen(identity, router)
+}
+
+async fn let_in(State(answering): State<Arc<Answering>>, body: Body) -> Response {
+    let reading = axum::body::to_bytes(body, MAX_REQUEST_BYTES);
+    let body = match tokio::time::timeout(Limits::default().stranger, reading).await {
+        Ok(Ok(body)) => body,
+        _ => {
+            let what = format!(
+                "The request's body does not come in time, or is longer than {MAX_REQUEST_BYTES} bytes."
+            );
+            return Failure::from(Problem::new(Code::InvalidRequest, what)).into_response();
+        }
+    };
+    // Whoever has asked may go away: what is begun comes to its end, and is the answer when it asks again.
+    let work = tokio::spawn(async move {
+        let request: JoinRequest = serde_json::from_slice(&body)
+            .map_err(|error| Problem::new(Code::InvalidRequest, format!("The request's body: {error}.")))?;
+        let Answering { steward, store, clock } = &*answering;
+        // With where etcd is now.
+        let identity = steward.identity().await;
+        let now = clock.wall().0 / 1_000_000_000;
+        let admitted = admit(store, &identity, env!("CARGO_PKG_VERSION"), &request, now).await;
+        match &admitted {
+            Ok(admission) => {
+                tracing::info!(node = %admission.node, name = %request.name, "a node was let into the cluster")
+            }
+            // Anybody may guess, and fill the log.
+            Err(error) if error.kind == Kind::Token => tracing::debug!(%error, "a node was not let in"),
+            Err(error) => tracing::warn!(name = %request.name, %error, "a node was not let into the cluster"),
+        }
+        admitted.map_err(told)
+    });
+    match work.await {
+        Ok(Ok(admission)) => Json(admission).into_response(),
+        Ok(Err(problem)) => Failure::from(problem).into_response(),
+        Err(error) => Failure::from(Problem::new(Code::Internal, error.to_string())).into_response(),
+    }
+}
