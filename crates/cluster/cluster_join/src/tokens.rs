@@ -32,7 +32,7 @@ pub async fn make_token(
             "Use one of them, or wait: each ends after 24 hours.",
         ));
     }
-    let authority = identity.authority().map_err(|why| JoinError::damaged(why))?;
+    let authority = identity.authority().map_err(JoinError::damaged)?;
     let token = JoinToken::new(authority.fingerprint(), record.api_address)
         .map_err(|why| JoinError::new(Kind::State, why.to_string(), "Try again."))?;
     let expires = now.saturating_add(TOKEN_SECONDS);

@@ -36,6 +36,7 @@ pub mod cluster;
 mod config_store;
 mod data_dir;
 mod differences;
+mod entropy;
 mod events;
 mod files;
 mod http;
@@ -59,6 +60,7 @@ pub use backend::{
 };
 pub use cluster::{Carried, ChangeOver, START_AGAIN};
 pub use config_store::Current;
+pub use entropy::{entropy, random_secret};
 pub use node::Node;
-pub use running::{NodeOptions, Running, Signals, entropy, notify_supervisor, random_secret};
+pub use running::{NodeOptions, Running, Signals, notify_supervisor};
 pub use system::{Iscsi, Smb, SystemDisk, SystemDisks, SystemShards, UnitBackend};

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster_join::Steward;
 use control_api::{Code, Problem, SOCKET_NAME};
 use shard_runtime::{Clock, SystemClock};
 use tcp_service::Answers;
@@ -80,7 +81,7 @@ impl Running {
         };
         let mut running = Self::begin(options, data, clock.clone(), membership, parts).await?;
         if let Some(part) = &part {
-            running.leaving = Some(part.watch_removal(running.node.clone()));
+            running.leaving = Some(tokio::spawn(watch_removal(part.steward().clone(), running.node.clone())));
         }
         running.part = part;
         Ok(running)
@@ -238,6 +239,16 @@ impl Running {
     }
 }
 
+/// Lets a node that the cluster has removed take part no more.
+async fn watch_removal(steward: Arc<Steward>, node: Arc<Node>) {
+    steward.removed().await;
+    tracing::error!(problem = %cluster::removed(), "this node takes part in its cluster no more");
+    node.leave_service().await;
+    if let Err(error) = steward.withdraw().await {
+        tracing::warn!(%error, "this node is in the list of members still");
+    }
+}
+
 /// SIGTERM and Ctrl-C, noticed from the moment this is made.
 pub struct Signals(std::sync::Mutex<(Signal, Signal)>);
 
@@ -282,23 +293,4 @@ pub fn notify_supervisor(state: &str) {
     if let Err(error) = sent {
         tracing::warn!(%error, "the service manager can't be told");
     }
-}
-
-/// Bytes from the operating system's entropy.
-///
-/// # Errors
-/// When there is none, which on Linux does not happen after boot.
-pub fn entropy<const N: usize>() -> Result<[u8; N], Problem> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Problem::new(Code::Io, format!("the system gives no random bytes: {error}")))?;
-    Ok(bytes)
-}
-
-/// A secret for CHAP: 32 characters, 128 bits.
-///
-/// # Errors
-/// As [`entropy`].
-pub fn random_secret() -> Result<String, Problem> {
-    Ok(entropy::<16>()?.iter().map(|byte| format!("{byte:02x}")).collect())
 }

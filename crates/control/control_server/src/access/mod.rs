@@ -270,7 +270,7 @@ impl Access {
                 "Members of Administrators may, and of the groups that `holdfast api set --operators` and --viewers name.",
             ));
         };
-        let secret = hex(&crate::running::entropy::<SECRET_BYTES>()?);
+        let secret = hex(&crate::entropy::entropy::<SECRET_BYTES>()?);
         let key = hash(&secret);
         let password_set = known.password_set(account.sid).unwrap_or_default();
         self.sessions.lock().begin(key, account.sid, password_set, now);

@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::{Hash, SECRET_BYTES, hash, hex};
 use crate::data_dir::replace_file;
-use crate::running::entropy;
+use crate::entropy::entropy;
 
 /// Bytes that are read of the file at most; a token takes some 300.
 const MAX_FILE_BYTES: u64 = 4 << 20;

@@ -14,8 +14,8 @@ use control_api::{ClusterInit, ClusterPlace, Code, GivenEtcd, Problem};
 use managed_etcd::{EtcdProcess, First, is_installed};
 
 use super::address;
-use super::change::Place;
 use super::membership::store_here as etcd_store;
+use super::order::Place;
 use super::told::told;
 use crate::node::Node;
 

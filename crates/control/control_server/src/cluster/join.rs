@@ -9,9 +9,9 @@ use control_api::{ClusterJoin, ClusterPlace, Code, Config, Problem};
 use zeroize::Zeroizing;
 
 use super::address::{self, Addresses};
-use super::change::Place;
 use super::init::{place_of, refuse_member};
 use super::membership::store_here as etcd_store;
+use super::order::Place;
 use super::told::told;
 use crate::node::Node;
 

@@ -7,9 +7,9 @@ use cluster_store::{ClusterStore, Range, StoreError};
 use cluster_store_etcd::EtcdStore;
 use control_api::{ClusterPlace, ClusterToken, Code, Done, Problem};
 
-use super::change::{self, Place};
 use super::init::place_of;
 use super::membership::store_here as etcd_store;
+use super::order::{self, Place};
 use super::told::told;
 use crate::node::Node;
 
@@ -40,7 +40,7 @@ impl Node {
         let changing = self.changing().is_busy();
         let looking = tokio::task::spawn_blocking(move || {
             let identity = ClusterIdentity::load(&data.join(CLUSTER_DIR));
-            let failed = change::failed(&data);
+            let failed = order::failed(&data);
             identity.map(|identity| ClusterPlace {
                 failed,
                 ..identity.map_or_else(

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use cluster_identity::ClusterIdentity;
 use cluster_join::{ADMIT_PATH, JoinRequest, Kind, MAX_REQUEST_BYTES, Steward, admit};
 use cluster_store_etcd::EtcdStore;
 use control_api::{Code, Problem};
+use serde::Serialize;
 use shard_runtime::Clock;
 
 use super::told::told;
-use crate::http::{Failure, Json};
 use crate::network::{Limits, Members};
 
 /// What answers need.
@@ -47,7 +48,7 @@ async fn let_in(State(answering): State<Arc<Answering>>, body: Body) -> Response
             let what = format!(
                 "The request's body does not come in time, or is longer than {MAX_REQUEST_BYTES} bytes."
             );
-            return Failure::from(Problem::new(Code::InvalidRequest, what)).into_response();
+            return refused(&Problem::new(Code::InvalidRequest, what));
         }
     };
     // Whoever has asked may go away: what is begun comes to its end, and is the answer when it asks again.
@@ -70,8 +71,19 @@ async fn let_in(State(answering): State<Arc<Answering>>, body: Body) -> Response
         admitted.map_err(told)
     });
     match work.await {
-        Ok(Ok(admission)) => Json(admission).into_response(),
-        Ok(Err(problem)) => Failure::from(problem).into_response(),
-        Err(error) => Failure::from(Problem::new(Code::Internal, error.to_string())).into_response(),
+        Ok(Ok(admission)) => answer(StatusCode::OK, &admission),
+        Ok(Err(problem)) => refused(&problem),
+        Err(error) => refused(&Problem::new(Code::Internal, error.to_string())),
+    }
+}
+
+fn refused(problem: &Problem) -> Response {
+    answer(StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), problem)
+}
+
+fn answer(status: StatusCode, what: &impl Serialize) -> Response {
+    match serde_json::to_vec(what) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -10,12 +10,11 @@ use control_api::{Code, Problem};
 use shard_runtime::Clock;
 use tokio::task::JoinHandle;
 
-use super::change::Carried;
 use super::listener;
 use super::membership::store_here as etcd_store;
+use super::order::Carried;
 use super::told::told;
 use crate::network::Members;
-use crate::node::Node;
 
 /// A node's part in its cluster, while it runs.
 pub(crate) struct Part {
@@ -58,17 +57,9 @@ impl Part {
         self.steward.keep(store);
     }
 
-    /// Looks whether the cluster has removed this node, and lets it take part no more then.
-    pub(crate) fn watch_removal(&self, node: Arc<Node>) -> JoinHandle<()> {
-        let steward = self.steward.clone();
-        tokio::spawn(async move {
-            steward.removed().await;
-            tracing::error!(problem = %super::removed(), "this node takes part in its cluster no more");
-            node.leave_service().await;
-            if let Err(error) = steward.withdraw().await {
-                tracing::warn!(%error, "this node is in the list of members still");
-            }
-        })
+    /// Looks after this node's part in etcd.
+    pub(crate) fn steward(&self) -> &Arc<Steward> {
+        &self.steward
     }
 
     /// Ends; the last thing that stops, as everything else may need the store.

@@ -26,7 +26,7 @@ use control_api::{BASE_PATH, Code, Problem};
 use crate::network::Peer;
 use crate::node::Node;
 use gate::Gate;
-pub(crate) use parts::{Failure, Json};
+pub(crate) use parts::Failure;
 
 /// Largest configuration, in bytes: one with 65,536 LUNs takes about 30 MB.
 const MAX_CONFIG_BYTES: usize = 64 << 20;

@@ -64,7 +64,7 @@ use crate::access::Access;
 use crate::audit::Audit;
 use crate::backend::{Backends, OpenTold, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
 use crate::cluster::Cluster;
-use crate::cluster::change::Changing;
+use crate::cluster::order::Changing;
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::events::Events;
