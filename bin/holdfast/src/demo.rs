@@ -13,7 +13,7 @@ use control_api::{
     PoolDetail, PortalConfig, PortalInfo, Provisioning, Resiliency, Target, TargetConfig, TargetUpdate,
     Volume, VolumeCreate,
 };
-use control_client::{Client, ClientError, Query, segment};
+use control_client::{Client, Query, segment};
 use control_server::{NodeOptions, Running};
 use serde_json::json;
 
@@ -21,7 +21,7 @@ use crate::context::DEFAULT_DEMO_DIR;
 use crate::demo_cluster;
 use crate::demo_pages::{self, DemoPages};
 use crate::demo_share::{self, DemoShare};
-use crate::error::{CliError, CliResult};
+use crate::error::{CliError, CliResult, elsewhere};
 use crate::serve::runtime;
 
 /// Where iSCSI is served when nothing else is said.
@@ -334,14 +334,6 @@ async fn make_target(client: &Client, config: &Config, chap: bool) -> CliResult<
             .await?;
     }
     Ok(wanted)
-}
-
-/// An address that cannot be had, with the option that chooses another one.
-pub(crate) fn elsewhere(error: &ClientError, option: &str) -> CliError {
-    let why = error.problem().map_or_else(|| error.to_string(), |problem| problem.detail.clone());
-    CliError::here(format!(
-        "{why}\n  Another demo or server may have it. Choose another address with {option} ADDR:PORT (port 0 takes a free one)."
-    ))
 }
 
 /// Listens on `wanted` and nowhere else, and returns where that is.

@@ -5,8 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use control_api::{HttpStatus, HttpUpdate, Password, PasswordChange, User, UserCreate};
 use control_client::Client;
 
-use crate::demo::elsewhere;
-use crate::error::{CliError, CliResult};
+use crate::error::{CliError, CliResult, elsewhere};
 
 /// Who may do everything there. Another user than that of the share, whose files are no administrator's.
 pub(crate) const USER: &str = "admin";

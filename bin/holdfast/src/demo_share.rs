@@ -12,8 +12,7 @@ use control_api::{
 };
 use control_client::Client;
 
-use crate::demo::elsewhere;
-use crate::error::{CliError, CliResult};
+use crate::error::{CliError, CliResult, elsewhere};
 
 /// The share.
 pub(crate) const SHARE: &str = "vmstore";

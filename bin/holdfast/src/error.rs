@@ -60,6 +60,14 @@ impl CliError {
     }
 }
 
+/// An address that cannot be had, with the option that chooses another one.
+pub(crate) fn elsewhere(error: &ClientError, option: &str) -> CliError {
+    let why = error.problem().map_or_else(|| error.to_string(), |problem| problem.detail.clone());
+    CliError::here(format!(
+        "{why}\n  Another demo or server may have it. Choose another address with {option} ADDR:PORT (port 0 takes a free one)."
+    ))
+}
+
 /// What to do about a command line that makes no sense.
 const HELP: &str = "`--help` behind the command says what it takes.";
 
