@@ -9,8 +9,9 @@ SOAK_SECONDS ?= 3600
 SOAK_SEEDS ?= 2000
 CLUSTER_SEEDS ?= 10000
 DEMO_DIR ?= holdfast-demo
+CLUSTER_DIR ?= holdfast-cluster
 
-.PHONY: help run web prepare test unit lint deny e2e fuzz bench smbtorture campaign cluster-campaign soak clean
+.PHONY: help run cluster-demo web prepare test unit lint deny e2e fuzz bench smbtorture campaign cluster-campaign soak clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -19,6 +20,11 @@ run: ## build, then serve a LUN on a mirrored pool made of files, and the web pa
 	@web/build.sh --optional
 	cargo build --release --locked --package holdfast
 	exec "$${CARGO_TARGET_DIR:-target}/release/holdfast" demo --dir $(DEMO_DIR)
+
+cluster-demo: ## build, then run a cluster of three nodes on this machine, and print how to kill one (needs etcd-server; data in holdfast-cluster/)
+	@web/build.sh --optional
+	cargo build --release --locked --package holdfast
+	exec "$${CARGO_TARGET_DIR:-target}/release/holdfast" demo --nodes 3 --dir $(CLUSTER_DIR)
 
 web: ## build the web pages, which the node embeds (needs Node.js 18 and npm; without them it says that it has none)
 	@web/build.sh

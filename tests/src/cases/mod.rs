@@ -4,6 +4,7 @@ mod agents;
 mod bad_input;
 mod choosing_disks;
 mod cluster;
+mod cluster_demo;
 mod config;
 mod disk_images;
 mod disks;
@@ -99,6 +100,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: supervised::run,
+    },
+    Case {
+        name: "cluster-demo",
+        about: "three nodes with etcd on fenced disks: killed, stood still, killed with the supervisor; iSCSI and SMB go on elsewhere",
+        ci: true,
+        guest: false,
+        run: cluster_demo::run,
     },
     Case {
         name: "cluster",
