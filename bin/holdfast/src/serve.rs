@@ -39,12 +39,15 @@ pub(crate) struct Args {
     /// clients that connect meanwhile wait instead of being refused.
     #[arg(long)]
     supervise: bool,
+    /// With --supervise: stop cleanly when standard input ends, and so with whoever has started this.
+    #[arg(long, requires = "supervise")]
+    until_input_ends: bool,
 }
 
 pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
     observe::init_logging();
     if args.supervise && !kept_listeners::is_kept() {
-        return supervisor::run();
+        return supervisor::run(args.until_input_ends);
     }
     let default = args.data_dir == Path::new(DEFAULT_DATA_DIR);
     let socket = args.socket.or_else(|| default.then(|| DEFAULT_SOCKET.into()));

@@ -26,14 +26,20 @@ const MOST: Duration = Duration::from_secs(30);
 ///
 /// # Errors
 /// When it cannot be started at all.
-pub(crate) fn run() -> CliResult<ExitCode> {
+pub(crate) fn run(until_input_ends: bool) -> CliResult<ExitCode> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::here)?;
-    runtime.block_on(supervise())
+    runtime.block_on(supervise(until_input_ends))
 }
 
-async fn supervise() -> CliResult<ExitCode> {
+async fn supervise(until_input_ends: bool) -> CliResult<ExitCode> {
     let signals = Signals::new().map_err(CliError::here)?;
+    if until_input_ends {
+        std::thread::Builder::new()
+            .name("input".into())
+            .spawn(stop_when_input_ends)
+            .map_err(CliError::here)?;
+    }
     let keeper = Keeper::new();
     let (mut has_served, mut soon) = (false, 0);
     loop {
@@ -72,6 +78,13 @@ async fn supervise() -> CliResult<ExitCode> {
             _ = signals.wait() => return Ok(ExitCode::SUCCESS),
         }
     }
+}
+
+/// The end of the input is as SIGTERM.
+fn stop_when_input_ends() {
+    let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    // An error means that this process is gone, which it is not.
+    let _ = kill_process(rustix::process::getpid(), Signal::TERM);
 }
 
 /// A child that runs.

@@ -85,7 +85,9 @@ impl Demo {
             let pools = told["pools"].as_array().cloned().unwrap_or_default();
             let pool = pools.iter().find(|pool| pool["name"] == "p1" && pool["state"] == "online");
             let owner = pool.and_then(|pool| self.nodes.iter().position(|node| pool["owner"] == *node.name));
-            Ok(owner.filter(|owner| Some(*owner) != not))
+            // One that has just died is not known to be dead yet, and its next process has it soon.
+            let serves = |owner: &usize| qemu_io(&self.url(*owner), &["read 0 4k"]).is_ok();
+            Ok(owner.filter(|owner| Some(*owner) != not).filter(serves))
         })
     }
 

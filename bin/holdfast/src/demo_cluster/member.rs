@@ -43,9 +43,10 @@ impl Member {
         let log =
             OpenOptions::new().create(true).append(true).open(&log).map_err(|error| wrong(&log, error))?;
         let supervisor = Command::new("/proc/self/exe")
-            .args(["serve", "--supervise", "--shards", SHARDS, "--data-dir"])
+            .args(["serve", "--supervise", "--until-input-ends", "--shards", SHARDS, "--data-dir"])
             .arg(&dir)
-            .stdin(Stdio::null())
+            // It ends with this process, however that ends.
+            .stdin(Stdio::piped())
             .stdout(Stdio::from(log.try_clone().map_err(CliError::here)?))
             .stderr(Stdio::from(log))
             .spawn()
