@@ -93,6 +93,20 @@ impl Node {
             }
     }
 
+    /// Closes the disks of a pool that another node has: who may not use them does not keep them from it.
+    pub(super) fn let_go(&self, pool: Uuid) {
+        for known in self.disks_of(pool) {
+            self.disks.change(&known.found.id, |known| known.open = None);
+        }
+    }
+
+    /// Opens the disks of a pool again that were let go of.
+    pub(super) async fn take_back(&self, pool: Uuid) {
+        let closed: Vec<Known> = self.disks_of(pool);
+        let closed = closed.iter().filter(|known| known.present && known.open.is_none());
+        join_all(closed.map(|known| self.probe(&known.found.id)).collect()).await;
+    }
+
     /// Looks at disks on which nothing was found when they were looked at last: the pool may have been made on them since, on another
     /// node, or whoever had them may be gone only now.
     pub(super) async fn look_for_members(&self, pool: Uuid) {
