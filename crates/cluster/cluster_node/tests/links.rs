@@ -49,6 +49,9 @@ impl Scene {
             cluster: cluster(),
             addresses: vec![format!("{address}:{port}")],
             release: "test".into(),
+            name: "one".into(),
+            api: String::new(),
+            permit: cluster_node::NodePermit::default(),
             paused: false,
             listener: std::net::TcpListener::bind((address, port)).expect("bound"),
             tls: LinkTls::new(

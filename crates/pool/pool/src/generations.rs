@@ -53,6 +53,12 @@ pub(crate) fn known(at: At<'_>, index: usize) -> u8 {
     })
 }
 
+/// Whether a page that is [`Age::Old`] is so because its disk lost writes that it had acknowledged. One that is a little ahead has all that
+/// was told of it, and more that a power cut kept from being told.
+pub(crate) fn is_behind(known: u8, found: u8) -> bool {
+    known != 0 && (found == 0 || distance(known, found) > AHEAD_MAX)
+}
+
 /// The regions that a page covers.
 fn regions(at: At<'_>, index: usize) -> u64 {
     at.regions(index as u64 * PAGE_SPAN, at.core.slab_size.min(PAGE_SPAN))

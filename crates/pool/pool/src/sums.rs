@@ -322,7 +322,9 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
             Ok((found, Age::Unchecked)) if found.sums.len() == count => unchecked.push((!stale, found.sums)),
             Ok((found, Age::Old)) if found.sums.len() == count => {
                 lost |= good;
-                lacking |= good;
+                if generations::is_behind(told, found.generation) {
+                    lacking |= good;
+                }
                 if page.damaged_on(copy) {
                     tracing::warn!(
                         "{at}: page {index} of the checksums on disk {} is generation {}, and {told} was written to it",

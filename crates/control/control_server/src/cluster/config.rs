@@ -111,7 +111,9 @@ pub(crate) async fn write(
     let internal =
         |why: String| Problem::new(Code::Internal, format!("the configuration of the cluster: {why}"));
     let bytes = serde_json::to_vec(config).map_err(|error| internal(error.to_string()))?;
-    let chance = u64::from_le_bytes(crate::entropy()?) & ((1 << CHANCE_BITS) - 1);
+    let chance =
+        getrandom::u64().map_err(|error| internal(format!("the system gives no random numbers: {error}")))?;
+    let chance = chance & ((1 << CHANCE_BITS) - 1);
     let count = seen.map_or(0, |(_, head)| head.revision >> CHANCE_BITS) + 1;
     let revision = (count << CHANCE_BITS) | chance;
     let chunks: Vec<&[u8]> = bytes.chunks(MAX_VALUE).collect();

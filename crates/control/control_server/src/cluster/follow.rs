@@ -1,7 +1,8 @@
 //! What a node of a cluster keeps up with: the number of its own life, and what others change of the configuration.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster_node::{Phase, Status};
@@ -10,41 +11,44 @@ use cluster_store::{Range, StoreError, Watch};
 use control_api::Problem;
 use tokio::sync::watch;
 
-use super::{Cluster, users};
-use crate::node::Node;
+use super::{Cluster, Life, users};
 
 /// Between attempts to read what is shared.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// What takes up what others have changed: the node.
+pub(crate) trait Follows: Send + Sync {
+    /// The configuration's shared part; serves by it when this ends.
+    fn configuration(&self) -> Pin<Box<dyn Future<Output = Result<(), Problem>> + Send + '_>>;
+    /// Users and groups.
+    fn users(&self) -> Result<(), Problem>;
+}
+
 /// Keeps the number of the present life up to date, for as long as the node takes part.
-pub(super) async fn life(incarnation: Arc<AtomicU64>, mut status: watch::Receiver<Status>) {
+pub(super) async fn life(of: Life, mut status: watch::Receiver<Status>) {
     loop {
         let number = {
             let now = status.borrow_and_update();
             if now.phase == Some(Phase::Member) { now.incarnation } else { 0 }
         };
-        incarnation.store(number, Ordering::Release);
+        of.set(number);
         if status.changed().await.is_err() {
-            incarnation.store(0, Ordering::Release);
+            of.set(0);
             return;
         }
     }
 }
 
 /// Brings in what other nodes change of the configuration, for ever. What cannot be read leaves the one that is known.
-pub(super) async fn config(of: Arc<Cluster>, node: Arc<Node>) {
+pub(super) async fn config(of: Arc<Cluster>, node: Arc<dyn Follows>) {
     let key = Key::ConfigHead.path(&of.name);
-    let take_up = || {
-        let node = node.clone();
-        async move { node.catch_up().await }
-    };
-    changes(&of, key, "configuration", take_up).await;
+    changes(&of, key, "configuration", || node.configuration()).await;
 }
 
 /// The same of users and groups.
-pub(super) async fn users(of: Arc<Cluster>, node: Arc<Node>) {
+pub(super) async fn users(of: Arc<Cluster>, node: Arc<dyn Follows>) {
     let key = users::key(&of.name);
-    let take_up = || std::future::ready(node.catch_up_users());
+    let take_up = || std::future::ready(node.users());
     changes(&of, key, "users", take_up).await;
 }
 

@@ -19,6 +19,7 @@ mod follow;
 mod init;
 mod join;
 mod leave;
+mod life;
 mod listener;
 mod membership;
 pub(crate) mod order;
@@ -29,7 +30,6 @@ mod users;
 mod verbs;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -47,14 +47,13 @@ use tokio::sync::{RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+pub(crate) use follow::Follows;
+pub(crate) use life::Life;
 pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
 pub use order::{Carried, ChangeOver, START_AGAIN};
 
 use users::UsersInStore;
-
-use crate::node::Node;
-use crate::system::Life;
 
 /// Tags of target portal groups that each node has.
 const PORTALS: u16 = 16;
@@ -106,7 +105,7 @@ impl Cluster {
             me: of.node,
             called: of.name.clone(),
             store: of.store.clone(),
-            life: Life { node: of.node, incarnation: Arc::new(AtomicU64::new(0)) },
+            life: Life::new(of.node),
             permit: NodePermit::default(),
             control: Handle::current(),
             users_key: users::sealing_key(&of.secret),
@@ -157,7 +156,7 @@ impl Cluster {
         self: &Arc<Self>,
         of: Membership,
         driver: Arc<dyn PoolDriver>,
-        node: Arc<Node>,
+        node: Arc<dyn Follows>,
     ) -> Result<(), Problem> {
         if self.was_removed().await {
             return Err(removed());
@@ -184,7 +183,7 @@ impl Cluster {
         *self.runtime.lock() = of.runtime;
         let _ = self.status.set(status.clone());
         let _ = self.following.set([
-            tokio::spawn(follow::life(self.life.incarnation.clone(), status)),
+            tokio::spawn(follow::life(self.life.clone(), status)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
             tokio::spawn(follow::users(self.clone(), node)),
         ]);
@@ -211,7 +210,7 @@ impl Cluster {
         if let Some(running) = running {
             running.stop().await;
         }
-        self.life.incarnation.store(0, Ordering::Release);
+        self.life.set(0);
         if let Some(following) = self.following.get() {
             following.iter().for_each(JoinHandle::abort);
         }

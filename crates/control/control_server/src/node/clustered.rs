@@ -1,6 +1,8 @@
 //! What is different on a node of a cluster: pools that others have, pools that are made or taken in, and the verbs of the cluster.
 
 use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use super::pools::join_all;
 use super::ties::OnVolume;
 use super::{Node, NodeDriver, missing};
 use crate::backend::{Current, DiskContent, OpenTold, PoolDisk, PoolHandle};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Follows};
 
 /// How long somebody waits for a pool to come up, or to go, by orders.
 const COMES_WITHIN: Duration = Duration::from_secs(60);
@@ -41,34 +43,6 @@ impl Node {
     pub(crate) async fn leave_service(&self) {
         if let Some(cluster) = self.cluster.get() {
             cluster.stop().await;
-        }
-    }
-
-    /// Takes up what other nodes have changed of the configuration, and serves by it.
-    ///
-    /// # Errors
-    /// When it cannot be read: what was known goes on.
-    pub(crate) async fn catch_up(&self) -> Result<(), Problem> {
-        if !self.config.catch_up()? {
-            return Ok(());
-        }
-        tracing::info!("the configuration was changed by another node");
-        self.look().await;
-        self.close_dropped_pools().await;
-        self.open_pools(None).await;
-        self.reconcile().await;
-        Ok(())
-    }
-
-    /// Takes up what other nodes have changed of users and groups.
-    ///
-    /// # Errors
-    /// When it cannot be read: those that were known stay.
-    pub(crate) fn catch_up_users(&self) -> Result<(), Problem> {
-        let Ok(users) = &self.backends.users else { return Ok(()) };
-        match users.catch_up() {
-            Ok(_) => Ok(()),
-            Err(error) => Err(Problem::new(Code::Unavailable, error.to_string())),
         }
     }
 
@@ -117,6 +91,20 @@ impl Node {
                         .any(|pool| !self.is_open(pool.guid) && self.not_here(pool.guid).is_some())
                 }),
             }
+    }
+
+    /// Closes the disks of a pool that another node has: who may not use them does not keep them from it.
+    pub(super) fn let_go(&self, pool: Uuid) {
+        for known in self.disks_of(pool) {
+            self.disks.change(&known.found.id, |known| known.open = None);
+        }
+    }
+
+    /// Opens the disks of a pool again that were let go of.
+    pub(super) async fn take_back(&self, pool: Uuid) {
+        let closed: Vec<Known> = self.disks_of(pool);
+        let closed = closed.iter().filter(|known| known.present && known.open.is_none());
+        join_all(closed.map(|known| self.probe(&known.found.id)).collect()).await;
     }
 
     /// Looks at disks on which nothing was found when they were looked at last: the pool may have been made on them since, on another
@@ -308,5 +296,45 @@ impl Node {
             .todo("`holdfast cluster status` says where it is."))
         })?;
         Ok(Done::new(format!("Pool {} is with node {node}.", found.name)))
+    }
+}
+
+impl Node {
+    /// Takes up what other nodes have changed of the configuration, and serves by it.
+    ///
+    /// # Errors
+    /// When it cannot be read: what was known goes on.
+    async fn catch_up(&self) -> Result<(), Problem> {
+        if !self.config.catch_up()? {
+            return Ok(());
+        }
+        tracing::info!("the configuration was changed by another node");
+        self.look().await;
+        self.close_dropped_pools().await;
+        self.open_pools(None).await;
+        self.reconcile().await;
+        Ok(())
+    }
+
+    /// Takes up what other nodes have changed of users and groups.
+    ///
+    /// # Errors
+    /// When it cannot be read: those that were known stay.
+    fn catch_up_users(&self) -> Result<(), Problem> {
+        let Ok(users) = &self.backends.users else { return Ok(()) };
+        match users.catch_up() {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Problem::new(Code::Unavailable, error.to_string())),
+        }
+    }
+}
+
+impl Follows for Node {
+    fn configuration(&self) -> Pin<Box<dyn Future<Output = Result<(), Problem>> + Send + '_>> {
+        Box::pin(self.catch_up())
+    }
+
+    fn users(&self) -> Result<(), Problem> {
+        self.catch_up_users()
     }
 }

@@ -150,20 +150,6 @@ impl Node {
         self.disks.all().into_iter().filter(of).collect()
     }
 
-    /// Closes the disks of a pool that another node has: who may not use them does not keep them from it.
-    pub(super) fn let_go(&self, pool: Uuid) {
-        for known in self.disks_of(pool) {
-            self.disks.change(&known.found.id, |known| known.open = None);
-        }
-    }
-
-    /// Opens the disks of a pool again that were let go of.
-    pub(super) async fn take_back(&self, pool: Uuid) {
-        let closed: Vec<Known> = self.disks_of(pool);
-        let closed = closed.iter().filter(|known| known.present && known.open.is_none());
-        join_all(closed.map(|known| self.probe(&known.found.id)).collect()).await;
-    }
-
     /// Why no disk of a pool can be used.
     pub(super) fn no_disks(&self, pool: Uuid) -> Problem {
         if self.disks_of(pool).iter().any(|known| known.present && known.busy) {

@@ -29,6 +29,7 @@ use tcp_service::{Answers, Budget};
 use tokio::runtime::Handle;
 
 use crate::backend::Backends;
+use crate::cluster::Life;
 pub use disks::{SystemDisk, SystemDisks};
 use earlier_witness::EarlierVotes;
 use fence::SystemFence;
@@ -40,8 +41,7 @@ pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
 use units::SystemUnits;
 pub(crate) use volumes::read_counters;
-pub(crate) use witness::ALONE;
-pub(crate) use witness::{Life, Ownership};
+pub(crate) use witness::{ALONE, Ownership};
 
 /// The folder of the data directory that has what nodes of a cluster share.
 pub(crate) const STORE: &str = "store";

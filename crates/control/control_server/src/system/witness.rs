@@ -14,10 +14,9 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Holder, Incarnation, Owner, Value, Vote as Record};
+use cluster_store::keys::{ClusterName, Key, PoolId};
+use cluster_store::values::{Holder, Owner, Value, Vote as Record};
 use cluster_store::{ClusterStore, Condition, Found, Outcome, Revision, Step, StoreError, Transaction};
 use control_api::{Code, Problem};
 use pool::{Node, QuorumWitness, Vote, WitnessFuture};
@@ -28,31 +27,12 @@ use uuid::Uuid;
 
 use super::earlier_witness::EarlierVotes;
 use crate::backend::{PoolOwner, Work};
+use crate::cluster::Life;
 
 /// What a node on its own calls its cluster.
 pub(crate) const ALONE: &str = "local";
 /// How often a transaction is tried whose keys somebody else has changed meanwhile.
 const TRIES: u32 = 100;
-
-/// Which node this is, and the number of its present life, 0 while it has none.
-#[derive(Clone)]
-pub(crate) struct Life {
-    pub(crate) node: NodeId,
-    pub(crate) incarnation: Arc<AtomicU64>,
-}
-
-impl Life {
-    /// Whom a pool belongs to that is this node's.
-    fn holder(&self) -> io::Result<Holder> {
-        match self.incarnation.load(Ordering::Acquire) {
-            0 => Err(io::Error::new(
-                ErrorKind::NotConnected,
-                "this node does not take part in its cluster now",
-            )),
-            number => Ok(Holder { node: self.node, incarnation: Incarnation(number) }),
-        }
-    }
-}
 
 /// Epochs and votes in a store. Clones use the same.
 #[derive(Clone)]
@@ -69,6 +49,14 @@ struct Inner {
     begun: OnceCell<()>,
     /// The store may block, and shards must not: its threads are the control plane's.
     control: Handle,
+}
+
+/// Whom a pool belongs to that is this node's.
+fn holder(life: &Life) -> io::Result<Holder> {
+    let holder = life.holder();
+    holder.ok_or_else(|| {
+        io::Error::new(ErrorKind::NotConnected, "this node does not take part in its cluster now")
+    })
 }
 
 fn failed(error: &StoreError) -> io::Error {
@@ -166,7 +154,7 @@ impl Inner {
     fn refuse_held(&self, kept: &Kept) -> io::Result<()> {
         let holder = kept.owner.as_ref().and_then(|owner| owner.holder);
         match (&self.holder, holder) {
-            (Some(life), Some(holder)) if holder.node != life.node => Err(io::Error::new(
+            (Some(life), Some(holder)) if holder.node != life.node() => Err(io::Error::new(
                 ErrorKind::ResourceBusy,
                 format!("node {} of the cluster has the pool", holder.node),
             )),
@@ -175,7 +163,7 @@ impl Inner {
     }
 
     fn owned(&self, key: &str, epoch: u64) -> io::Result<Step> {
-        let holder = self.holder.as_ref().map(Life::holder).transpose()?;
+        let holder = self.holder.as_ref().map(holder).transpose()?;
         let value = Owner { epoch, holder }.encode().map_err(|why| wrong(key, why))?;
         Ok(Step::Put(key.to_owned(), value))
     }
@@ -260,7 +248,7 @@ impl Ownership {
 
     /// The number by which disks tell nodes apart: the one that the node has in its cluster, or, on a node of its own, one by chance.
     pub(super) fn number(&self) -> u16 {
-        self.0.holder.as_ref().map_or(self.id().as_fields().1, |life| life.node.number())
+        self.0.holder.as_ref().map_or(self.id().as_fields().1, |life| life.node().number())
     }
 
     /// Does this where it may block, and after what earlier releases left has been taken over.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, Durability};
-use pool_format::BLOCK;
+use pool_format::{BLOCK, SumsPage};
 use shard_runtime::sleep;
 
 use super::replays::noise;
@@ -144,6 +144,41 @@ fn a_copy_is_not_calculated_from_a_column_that_lost_writes() {
                 pool.set_disk_use(DiskId(away as u32), DiskUse::Retired).await.expect("retired");
                 sleep(Duration::from_secs(120)).await;
                 is_new(&pool, false, None, &what).await;
+            });
+        }
+    }
+}
+
+/// A page that is ahead of what the metadata knows has lost nothing: a power cut kept that from being told. Beside a missing disk its
+/// column is all that there is.
+#[test]
+fn a_page_that_is_ahead_of_what_was_told_is_believed() {
+    for column in 0..3 {
+        let lossy = Lossy::new(1, column);
+        for absent in (0..3).filter(|absent| *absent != column) {
+            on_shard(async {
+                let what = format!("column {column} is ahead, {absent} absent");
+                let bench = lossy.bench();
+                let pool = lossy.open(&bench, false).await;
+                is_new(&pool, false, None, &what).await;
+                sleep(Duration::from_secs(60)).await;
+                let mut sums = 0;
+                pool.core.for_each_column(|_, place, row| {
+                    if place.row == 0 && usize::from(place.column) == column {
+                        sums = row.column(place.column).copies()[0].sums_start.expect("it has checksums");
+                    }
+                });
+                pool.close().await.expect("close");
+                let disk = &bench.disks[lossy.disks[column]];
+                let image = disk.image();
+                let mut page = SumsPage::decode(&image[sums as usize..][..BLOCK as usize]).expect("a page");
+                page.generation = pool_format::next_generation(page.generation);
+                disk.corrupt(sums as usize, &page.encode());
+                bench.disks[lossy.disks[absent]].gone.store(true, Ordering::SeqCst);
+                let pool = lossy.open(&bench, false).await;
+                is_new(&pool, false, None, &what).await;
+                sleep(Duration::from_secs(60)).await;
+                is_new(&pool, false, None, &format!("{what}, later")).await;
             });
         }
     }
