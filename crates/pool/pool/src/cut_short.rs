@@ -5,9 +5,7 @@
 
 use std::fmt;
 
-use pool_format::BLOCK;
-
-use crate::open::Probe;
+use pool_format::{BLOCK, Superblock};
 
 /// How much of a member is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +17,9 @@ pub(crate) struct CutShort {
 }
 
 impl CutShort {
-    /// What is missing of a disk, if anything is.
-    pub(crate) fn of(probe: &Probe) -> Option<Self> {
-        let (has, had) = (probe.device.size(), probe.superblock.disk_size);
+    /// What is missing of a disk that has so many bytes, if anything is.
+    pub(crate) fn of(has: u64, superblock: &Superblock) -> Option<Self> {
+        let had = superblock.disk_size;
         (has / BLOCK * BLOCK < had).then_some(Self { has, had })
     }
 }

@@ -155,7 +155,7 @@ pub(crate) async fn find_state(
     let mut found: BTreeMap<Guid, Member> = BTreeMap::new();
     let mut short: BTreeMap<Guid, CutShort> = BTreeMap::new();
     for probe in probes.iter().filter(|probe| probe.superblock.pool == guid) {
-        if let Some(cut) = CutShort::of(probe) {
+        if let Some(cut) = CutShort::of(probe.device.size(), &probe.superblock) {
             short.insert(probe.superblock.disk, cut);
             continue;
         }

@@ -33,7 +33,7 @@ impl Pool {
         if disk.is_online() {
             return Err(PoolError::new(PoolErrorKind::InUse, format!("disk {} is in use already", disk.id)));
         }
-        if let Some(cut) = CutShort::of(&probe) {
+        if let Some(cut) = CutShort::of(device.size(), &probe.superblock) {
             disk.tell_why_offline(&cut.to_string());
             return Err(PoolError::new(
                 PoolErrorKind::Damaged,
