@@ -72,25 +72,6 @@ impl Space {
         };
         core.meta.ownership().guard(allocating).await
     }
-
-    /// Bytes that it can hold: those that have slabs, and those that its pool has room for. Not more than its size.
-    #[must_use]
-    pub fn can_hold(&self) -> u64 {
-        let (rows, _) = self.allocation();
-        let room = self.core().map_or(0, |core| core.room(self));
-        (rows * self.striping.row_size() + room).min(self.bytes())
-    }
-
-    /// The same of what lies behind its first `from` bytes. What the pool has room for may still be needed before them.
-    #[must_use]
-    pub fn can_hold_behind(&self, from: u64) -> u64 {
-        let size = self.striping.row_size();
-        let rows = self.rows().into_iter().filter(|(number, _)| *number != JOURNAL_ROW);
-        let held: u64 =
-            rows.map(|(number, _)| ((u64::from(number) + 1) * size).saturating_sub(from).min(size)).sum();
-        let room = self.core().map_or(0, |core| core.room(self));
-        (held + room).min(self.bytes().saturating_sub(from))
-    }
 }
 
 impl Core {
