@@ -65,7 +65,7 @@ export function MapFields({ mapping, groups, targets, nobody }: { mapping: Retur
 /** What a LUN of this size does to its volume, in sentences. */
 export function LunPreview({ volume, size, reserve }: { volume: Volume | undefined; size: number; reserve: boolean }) {
   if (!volume) return null;
-  const free = volume.free_bytes;
+  const free = volume.free_bytes ?? 0;
   return (
     <ul>
       <li>A disk of {bytes(size)}, a file on volume {volume.name}, as redundant as it is ({volume.resiliency}).</li>
@@ -113,7 +113,7 @@ export function LunCreateDialog({ onClose }: { onClose: () => void }) {
       <div className="fields">
         <Field label="Name" value={name} onChange={setName} wrong={name ? wrong : null} required autoFocus />
         <Field label="Size" value={size} onChange={setSize} wrong={size ? badSize : null} placeholder="100 GiB" required />
-        {all.length > 1 && <Choice label="Volume" value={volume?.name ?? ""} onChange={setPicked} options={all.map((one) => ({ id: one.name, title: one.name, detail: `${bytes(one.free_bytes)} free` }))} />}
+        {all.length > 1 && <Choice label="Volume" value={volume?.name ?? ""} onChange={setPicked} options={all.map((one) => ({ id: one.name, title: one.name, detail: `${bytes(one.free_bytes ?? 0)} free` }))} />}
         <Choice label="Logical block" value={block} onChange={setBlock} options={[{ id: "512", title: "512 bytes", detail: "Every system knows it; ESXi and older Windows know no other." }, { id: "4096", title: "4096 bytes" }]} />
       </div>
       <MapFields mapping={mapping} groups={groups.data?.items ?? []} targets={targets.data?.items ?? []} nobody />

@@ -53,7 +53,7 @@ function All() {
   );
 }
 
-const STATE = { online: "good", degraded: "warn", opening: "busy", "read-only": "warn", closed: "bad" } as const;
+const STATE = { online: "good", degraded: "warn", opening: "busy", "read-only": "warn", elsewhere: "calm", closed: "bad" } as const;
 
 function PoolCard({ pool, detail }: { pool: Pool; detail?: PoolDetail }) {
   return (

@@ -92,7 +92,7 @@ function PoolStep({ then }: { then: (pool: string) => void }) {
         )}
         {chosen === "there" ? (
           <>
-            <Choice label="Use" value={pool} onChange={setPicked} options={all.map((one) => ({ id: one.name, title: one.name, detail: `${bytes(one.free_bytes)} free` }))} />
+            <Choice label="Use" value={pool} onChange={setPicked} options={all.map((one) => ({ id: one.name, title: one.name, detail: `${bytes(one.free_bytes ?? 0)} free` }))} />
             <div className="buttons"><Button look="primary" isDisabled={!pool} onPress={() => then(pool)}>Next</Button></div>
           </>
         ) : (
@@ -144,7 +144,7 @@ function VolumeStep({ pool, back, then }: { pool: string; back: () => void; then
           <Choices label="Volume" value={chosen} onChange={setHow} options={[{ id: "there", title: "A volume that is there" }, { id: "new", title: `A new volume on ${pool}` }]} />
         )}
         {chosen === "there" ? (
-          <Choice label="Use" value={volume} onChange={setPicked} options={all.map((one) => ({ id: one.name, title: one.name, detail: `${RESILIENCY[one.resiliency].title}, ${bytes(one.free_bytes)} free` }))} />
+          <Choice label="Use" value={volume} onChange={setPicked} options={all.map((one) => ({ id: one.name, title: one.name, detail: `${RESILIENCY[one.resiliency].title}, ${bytes(one.free_bytes ?? 0)} free` }))} />
         ) : (
           <>
             <div className="fields">

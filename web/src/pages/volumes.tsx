@@ -139,7 +139,7 @@ function State({ volume }: { volume: Volume }) {
     <>
       <Card title="State" aside={<span><Online online={volume.online} /> <Redundancy state={volume.redundancy} /></span>}>
         {volume.reason && <p className="warn-text">{volume.reason}</p>}
-        <p className="figure">{bytes(volume.free_bytes)} <small>free of {bytes(volume.size_bytes)}</small></p>
+        <p className="figure">{bytes(volume.free_bytes ?? 0)} <small>free of {bytes(volume.size_bytes)}</small></p>
         <Fill label="Used by files" used={volume.used_bytes} whole={volume.size_bytes} />
         <br />
         <Facts
