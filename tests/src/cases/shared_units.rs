@@ -133,6 +133,8 @@ fn take_over(from: &mut Node, to: &Node, units: &[&str]) -> Result {
         "can't be opened",
         "opened by somebody else",
         "another owner has taken over",
+        // What the new owner has written is not what the former one knows: it says so, and reads nothing of it.
+        "are not what was written",
     ] {
         from.expect_log(text);
     }

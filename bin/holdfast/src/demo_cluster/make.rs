@@ -22,6 +22,8 @@ const DISKS: usize = 2;
 const FILES: usize = 2;
 /// Files are sparse: they take what is written.
 const FILE_BYTES: u64 = 64 << 30;
+/// Nodes that run etcd: the first three.
+const ETCD_MEMBERS: usize = 3;
 /// From the start of all nodes to pools that are served.
 const SERVES: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(200);
@@ -61,6 +63,7 @@ pub(super) async fn cluster(args: &Args) -> CliResult<Cluster> {
         node.wait_ready().await?;
     }
     wait_for_members(&nodes).await?;
+    wait_for_etcd(&nodes).await?;
     let Some(node) = nodes.first() else { return Err(CliError::here("a cluster has a node at least")) };
     let made = args.dir.join("made");
     let password = demo_share::make_user(&node.client(), &args.dir).await?;
@@ -223,6 +226,25 @@ async fn wait_for_members(nodes: &[Member]) -> CliResult {
             seen_by(node)
                 .await
                 .is_some_and(|cluster| cluster.takes_part && cluster.nodes.len() >= nodes.len())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// Waits until etcd has its three members, so that one of them may be lost. Nodes keep down where they are.
+async fn wait_for_etcd(nodes: &[Member]) -> CliResult {
+    if nodes.len() < ETCD_MEMBERS {
+        return Ok(());
+    }
+    for node in nodes {
+        let record = node.dir().join("cluster/identity.toml");
+        let members = |text: String| {
+            let record: toml::Table = toml::from_str(&text).ok()?;
+            Some(record.get("etcd")?.get("endpoints")?.as_array()?.len())
+        };
+        wait_for("etcd has three members", async || {
+            std::fs::read_to_string(&record).is_ok_and(|text| members(text) >= Some(ETCD_MEMBERS))
         })
         .await?;
     }

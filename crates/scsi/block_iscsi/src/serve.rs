@@ -102,8 +102,15 @@ pub(crate) async fn run(shared: Arc<Shared>, number: usize, mut connection: Conn
                 return;
             }
         }
-        // The old session's commands have ended: they may be begun again.
-        let (again, over) = slots.take_all().into_iter().partition(|job: &Job| job.order.repeatable);
+        // The old session's commands have ended: they may be begun again. But where the target has forgotten our registration, the disk
+        // may be another owner's by now, whom nothing keeps us from: no write of before is sent there.
+        let lost = shared.registration.lock().lost;
+        let (fenced, rest): (Vec<Job>, Vec<Job>) =
+            slots.take_all().into_iter().partition(|job| lost && matches!(job.order.data, Data::Out(_)));
+        fenced.into_iter().for_each(|job| {
+            job.fail(BlockErrorKind::Fenced, "the target has forgotten this node's registration");
+        });
+        let (again, over) = rest.into_iter().partition(|job: &Job| job.order.repeatable);
         lane.put_back(again);
         let over: Vec<Job> = over;
         over.into_iter().for_each(|job| {

@@ -62,6 +62,15 @@ pub(crate) fn another_nodes(pool: &str, whose: &str) -> Problem {
     ))
 }
 
+/// How far an epoch may lie above what was known: no owner was ever so far ahead of another. What is further was not written by an owner (other
+/// software's key on a disk looks so), and would use up the epochs that there are.
+const FURTHEST: u64 = 1 << 32;
+
+/// Whether an epoch that a disk tells of is one to go above.
+pub(crate) fn is_followed(above: u64, known: u64) -> bool {
+    known > above && known - above < FURTHEST
+}
+
 /// For disks that only this machine reaches: its processes open a disk one at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoFence;

@@ -34,6 +34,8 @@ pub struct Membership {
     pub incarnations: Incarnations,
     /// What all nodes of the cluster know and nobody else: users are sealed with it.
     pub secret: Vec<u8>,
+    /// Its nodes run etcd themselves: up to three of them a member each.
+    pub runs_etcd: bool,
     /// What the cluster shares.
     pub store: Arc<dyn ClusterStore>,
     /// Where beats and the connections to the store run; none for where the node itself does.
@@ -103,6 +105,8 @@ pub(crate) fn load(data: &Path) -> Result<Option<(Membership, EtcdStore)>, Probl
         timings,
         incarnations,
         secret: pem.ca_key.as_bytes().to_vec(),
+        runs_etcd: !record.etcd.own_certificates
+            && record.etcd.endpoints.iter().all(|endpoint| endpoint.starts_with("https:")),
         store: Arc::new(store.clone()),
         runtime: Some(runtime),
     };

@@ -87,6 +87,7 @@ pub(crate) struct Cluster {
     life: Life,
     permit: NodePermit,
     users_key: SealingKey,
+    runs_etcd: bool,
     control: Handle,
     running: RwLock<Option<ClusterNode>>,
     /// Held for as long as the node takes part, and until its last connection to the store is not needed any more.
@@ -109,6 +110,7 @@ impl Cluster {
             permit: NodePermit::default(),
             control: Handle::current(),
             users_key: users::sealing_key(&of.secret),
+            runs_etcd: of.runs_etcd,
             running: RwLock::new(None),
             runtime: Mutex::new(None),
             status: OnceLock::new(),

@@ -75,7 +75,7 @@ impl Cluster {
             trouble: now.trouble.clone().or_else(|| {
                 (!takes_part).then(|| "it has not been let in yet, or is being let go of".to_owned())
             }),
-            summary: summary(&pools, &nodes, read.is_some()),
+            summary: summary(&pools, &nodes, read.is_some(), self.runs_etcd),
             pools,
             nodes,
         }
@@ -143,7 +143,9 @@ impl Cluster {
         let state = match (holder, here) {
             (None, _) => ClusterPoolState::Unowned,
             (Some(holder), Some(here)) if holder.node == self.me => match (here.order, here.done) {
-                (Order::Publish, true) => ClusterPoolState::Online,
+                (Order::Publish, true) if now.permit >= boot_time() => ClusterPoolState::Online,
+                // It may not answer: neither etcd nor all members have heard of it lately.
+                (Order::Publish, true) => ClusterPoolState::Silent,
                 _ => ClusterPoolState::Moving,
             },
             (Some(holder), _) if holder.node == self.me => ClusterPoolState::Moving,
@@ -165,7 +167,7 @@ fn names<'a>(items: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Who owns what, who is away, and what a further loss would do.
-fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool) -> Vec<String> {
+fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_etcd: bool) -> Vec<String> {
     let mut told = Vec::new();
     for node in nodes {
         let own: Vec<&str> = pools
@@ -188,17 +190,36 @@ fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool) -> Ve
         told.push(format!("Not served now: {}.", names(unserved.iter().map(|pool| pool.name.as_str()))));
     }
     if !readable {
-        told.push("The shared state (etcd) cannot be read: nobody can take over until it can.".to_owned());
+        told.push(
+            "The shared state (etcd) cannot be read: nobody can take over until it can, and a node serves its pools only while all other members answer it. Start the nodes that are away."
+                .to_owned(),
+        );
+        return told;
     }
     let up = nodes.iter().filter(|node| node.state == ClusterMemberState::Up).count();
-    told.push(match up {
+    let there = nodes.iter().filter(|node| node.state > ClusterMemberState::Silent).count();
+    told.push(match (nodes.len(), up) {
+        // The nodes' own etcd has a vote on each of three nodes, and on the first one of two.
+        (3, 1..) if runs_etcd && there < 3 => {
+            "If a further node is lost, etcd has no majority: nothing is taken over, and service ends until a node is back."
+                .to_owned()
+        }
+        (2, 2) if runs_etcd => {
+            "If the node that has etcd's vote is lost, the other one cannot take over: a third node ends that.".to_owned()
+        }
+        (_, up) => further_loss(up),
+    });
+    told
+}
+
+fn further_loss(up: usize) -> String {
+    match up {
         0 => "No node takes pools.".to_owned(),
         1 => "No other node can take over: a further loss ends service.".to_owned(),
         _ => {
             format!("If a node is lost, the others take its pools over: {} can.", many(up as u64 - 1, "node"))
         }
-    });
-    told
+    }
 }
 
 #[cfg(test)]
@@ -230,7 +251,8 @@ mod tests {
             reason: None,
         };
         let (up, away) = (ClusterMemberState::Up, ClusterMemberState::Away);
-        let all = summary(std::slice::from_ref(&pool), &[node(1, up), node(2, up), node(3, away)], true);
+        let all =
+            summary(std::slice::from_ref(&pool), &[node(1, up), node(2, up), node(3, away)], true, false);
         assert_eq!(
             all,
             [
@@ -240,10 +262,14 @@ mod tests {
                 "If a node is lost, the others take its pools over: 1 node can."
             ]
         );
+        let own =
+            summary(std::slice::from_ref(&pool), &[node(1, up), node(2, up), node(3, away)], true, true);
+        assert!(own.iter().any(|told| told.contains("no majority")), "{own:?}");
         let moving = ClusterPool { state: ClusterPoolState::Moving, ..pool };
-        let alone = summary(&[moving], &[node(1, up), node(2, away)], false);
+        let alone = summary(&[moving], &[node(1, up), node(2, away)], false, true);
         assert!(alone.iter().any(|told| told.contains("Not served now: p")), "{alone:?}");
         assert!(alone.iter().any(|told| told.contains("etcd")), "{alone:?}");
+        let alone = summary(&[], &[node(1, up), node(2, away)], true, false);
         assert!(alone.iter().any(|told| told.contains("ends service")), "{alone:?}");
     }
 }

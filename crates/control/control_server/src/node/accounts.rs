@@ -134,6 +134,19 @@ impl Node {
         self.user_show(&user.name)
     }
 
+    /// Ends the sessions of users that another node has disabled or taken away.
+    pub(super) fn end_sessions_of_strangers(&self) {
+        let Ok(users) = self.users() else { return };
+        let directory = users.snapshot();
+        for session in self.backends.smb.sessions() {
+            let Some(smb) = &session.smb else { continue };
+            let may = directory.user(&smb.user).is_some_and(|user| !user.disabled);
+            if !smb.user.is_empty() && !may && self.backends.smb.end_session(session.id) {
+                tracing::info!(user = smb.user, "a session of a user who may not log in any more has ended");
+            }
+        }
+    }
+
     fn end_sessions(&self, name: &str, user: Sid, why: &str) {
         let ended = self.backends.smb.end_sessions_of(user);
         if ended > 0 {

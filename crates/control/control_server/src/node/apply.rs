@@ -49,6 +49,13 @@ impl Node {
             super::confirm("apply", request.confirm.as_deref(), || told)?;
         }
         self.config.change(|config| {
+            // Another node may have made something that nobody has been asked about: `change` brings that in first.
+            if self.is_driven() && *config != have {
+                let detail = "Somebody has changed the configuration on another node meanwhile.";
+                return Err(Problem::new(Code::WrongState, detail).todo(
+                    "Nothing was changed. Look at what it is now with `holdfast config show`, and try again.",
+                ));
+            }
             *config = want;
             Ok(())
         })?;

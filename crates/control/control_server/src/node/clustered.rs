@@ -18,7 +18,7 @@ use super::path::{Step, Turn};
 use super::pools::join_all;
 use super::ties::OnVolume;
 use super::{Node, NodeDriver, missing};
-use crate::backend::{Current, DiskContent, OpenTold, PoolDisk, PoolHandle};
+use crate::backend::{Current, DiskContent, OpenTold, PoolDisk, PoolHandle, is_followed};
 use crate::cluster::{Cluster, Follows};
 
 /// How long somebody waits for a pool to come up, or to go, by orders.
@@ -181,15 +181,27 @@ impl Node {
             self.probe(&disk.id).await;
         }
         drop(turn);
-        self.comes_up(guid).await
+        self.surpassed.lock().remove(&guid);
+        let came = self.comes_up(guid).await;
+        // Disks that had a pool before may keep the registration of its owner, of a higher epoch.
+        let surpassed = self.surpassed.lock().remove(&guid);
+        match surpassed {
+            Some(known) if came.is_err() && is_followed(epoch, known) => {
+                self.take_in_above(guid, OpenTold::default(), known).await
+            }
+            _ => came,
+        }
     }
 
     /// Takes a pool whose disks are here into the cluster as this node's, and waits until it is served.
     pub(super) async fn take_in(&self, pool: Uuid, told: OpenTold) -> Result<(), Problem> {
-        if self.is_open(pool) {
-            return Ok(());
-        }
-        let mut above = 0;
+        if self.is_open(pool) { Ok(()) } else { self.take_in_above(pool, told, 0).await }
+    }
+
+    /// The same in an epoch above this one.
+    async fn take_in_above(&self, pool: Uuid, told: OpenTold, mut above: u64) -> Result<(), Problem> {
+        // What was accepted now is for this opening, and for none that comes of itself later.
+        let _told = Told { node: self, pool };
         loop {
             self.told.lock().insert(pool, told);
             self.pools.lock().entry(pool).or_default().reason = None;
@@ -198,7 +210,7 @@ impl Node {
             let came = self.comes_up(pool).await;
             // It was with others, or what the cluster keeps of it is older than its disks: they say how far epochs have come.
             match self.surpassed.lock().remove(&pool) {
-                Some(known) if came.is_err() && known > above => above = known,
+                Some(known) if came.is_err() && is_followed(above, known) => above = known,
                 _ => return came,
             }
         }
@@ -287,6 +299,12 @@ impl Node {
         if let Some(problem) = self.not_here(found.guid) {
             return Err(Problem { detail: format!("pool {}: {}.", found.name, problem.detail), ..problem });
         }
+        let handle = self.pools.lock().get(&found.guid).and_then(|slot| slot.handle.clone());
+        if let Some(info) = handle.map(|handle| handle.info()) {
+            // A volume and its log have one owner.
+            self.refuse_log_elsewhere(found.guid, &info)?;
+            self.refuse_log_of_another(found.guid, &info)?;
+        }
         let moved = timeout(COMES_WITHIN, cluster.move_pool(PoolId(found.guid), node)).await;
         moved.unwrap_or_else(|_| {
             Err(Problem::new(
@@ -323,7 +341,10 @@ impl Node {
     fn catch_up_users(&self) -> Result<(), Problem> {
         let Ok(users) = &self.backends.users else { return Ok(()) };
         match users.catch_up() {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.end_sessions_of_strangers();
+                Ok(())
+            }
             Err(error) => Err(Problem::new(Code::Unavailable, error.to_string())),
         }
     }
@@ -336,5 +357,17 @@ impl Follows for Node {
 
     fn users(&self) -> Result<(), Problem> {
         self.catch_up_users()
+    }
+}
+
+/// What a person has told of a pool's opening, for as long as that person waits for it.
+struct Told<'a> {
+    node: &'a Node,
+    pool: Uuid,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.node.told.lock().remove(&self.pool);
     }
 }

@@ -220,7 +220,8 @@ impl Node {
                 .todo("Unmount or release it first, or choose another disk."));
         }
         if let Some(DiskContent::Member { pool, pool_name, .. }) = &known.content
-            && self.owns_pool(*pool)
+            // Whichever node of a cluster has that pool.
+            && self.config.with(|config| config.pools.iter().any(|known| known.guid == *pool))
         {
             return Err(Problem::new(
                 Code::InUse,

@@ -3,8 +3,9 @@
 //! Invariant: the sentence is never better than the worst of what is listed below it.
 
 use control_api::{
-    DiskState, Issue, LogMode, Lun, LunConfig, LunState, Pool, PoolState, PortalInfo, RedundancyState,
-    Severity, SpaceState, Verdict, Volume, human_bytes,
+    ClusterMember, ClusterMemberState, ClusterPoolState, ClusterStatus, DiskState, Issue, LogMode, Lun,
+    LunConfig, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity, SpaceState, Verdict, Volume,
+    human_bytes,
 };
 
 use super::Node;
@@ -13,6 +14,26 @@ use crate::backend::SpaceInfo;
 
 fn issue(severity: Severity, subject: String, detail: String, todo: impl Into<String>) -> Issue {
     Issue { severity, subject, detail, todo: todo.into() }
+}
+
+/// Nodes that do not take part, whose pools are with others meanwhile.
+pub(super) fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
+    let away =
+        |node: &&ClusterMember| matches!(node.state, ClusterMemberState::Away | ClusterMemberState::Silent);
+    let told = cluster.nodes.iter().filter(away).map(|node| {
+        let detail = "it gives no sign of life; the other nodes have its pools, or are taking them";
+        let todo = format!(
+            "Start it again; or, if it is gone for good, `holdfast node remove {}`. A further loss is less likely to be survived meanwhile.",
+            node.name
+        );
+        issue(Severity::Warning, format!("node {}", node.name), detail.to_owned(), todo)
+    });
+    let unserved = cluster.pools.iter().filter(|pool| pool.state < ClusterPoolState::Unknown).map(|pool| {
+        let detail = "no node lets clients in to it now".to_owned();
+        let todo = "It goes on by itself within seconds where nodes and etcd can; `holdfast cluster status` says who is away.";
+        issue(Severity::Critical, format!("pool {}", pool.name), detail, todo)
+    });
+    told.chain(unserved).collect()
 }
 
 /// The answer to "is all data as redundant as promised?", and a sentence that is as bad as the worst that was found.

@@ -93,7 +93,11 @@ impl Node {
         }
         for (at, disk) in disks.iter().enumerate() {
             let overwrite = request.overwrite_foreign && at < named;
-            handle.add(disk.clone(), overwrite).await.map_err(|mut problem| {
+            let taken = async {
+                let disk = self.fence_one(handle.info().guid, &**handle, disk.clone()).await?;
+                handle.add(disk, overwrite).await
+            };
+            taken.await.map_err(|mut problem| {
                 if disks.len() > 1 {
                     problem.detail = format!(
                         "disk {}, after {at} of {} were added: {}",

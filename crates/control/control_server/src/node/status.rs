@@ -69,6 +69,8 @@ impl Node {
         issues.extend(self.qos_issues());
         issues.extend(self.smb_issues(&shares_here, ready));
         issues.extend(self.http_issues());
+        let cluster = self.cluster_show().await.ok();
+        issues.extend(cluster.iter().flat_map(findings::of_nodes));
         issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
         let (verdict, summary) =
             findings::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);
@@ -79,7 +81,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_seconds: self.clock.now().since(self.started).as_secs(),
             ready,
-            cluster: self.cluster_show().await.ok(),
+            cluster,
             verdict,
             summary,
             issues,

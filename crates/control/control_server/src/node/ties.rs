@@ -246,6 +246,8 @@ impl Node {
     /// The names that volumes have now, or had when they were last here, by their identities.
     pub(super) fn names_now(&self) -> BTreeMap<Uuid, String> {
         let mut holders = self.holders();
+        // What another node's pool had when it was here last, that node may have changed since.
+        holders.retain(|holder| holder.closed.is_none() || !self.is_driven());
         // What an open pool says counts.
         holders.sort_by_key(|holder| holder.closed.is_none());
         let spaces = holders.into_iter().flat_map(|holder| holder.spaces.into_iter().flatten());

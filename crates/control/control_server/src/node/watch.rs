@@ -113,7 +113,11 @@ impl Node {
                     self.probe(&name).await;
                     let back = self.members(guid).into_iter().find(|(disk, _)| *disk == member.guid);
                     let Some((_, disk)) = back else { continue };
-                    match handle.returned(member.guid, disk).await {
+                    let returned = async {
+                        let disk = self.fence_one(guid, &*handle, disk).await?;
+                        handle.returned(member.guid, disk).await
+                    };
+                    match returned.await {
                         Ok(()) => {
                             tracing::info!(disk = name, "disk of a pool is back");
                             self.unusable.lock().remove(&name);

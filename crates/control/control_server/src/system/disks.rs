@@ -44,6 +44,11 @@ pub struct SystemDisk {
 }
 
 impl SystemDisk {
+    /// Whether the disk can keep others from writing to it.
+    pub(super) fn keeps_reservations(&self) -> bool {
+        self.device.reservations().is_some()
+    }
+
     /// The device, for a pool.
     #[must_use]
     pub fn device(&self) -> Device {

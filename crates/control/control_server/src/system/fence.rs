@@ -1,6 +1,7 @@
 //! Keeps former owners from disks that several nodes reach: [`pool_fence`] over their reservations.
 //!
-//! Disks that only this machine reaches need none: its processes open a disk one at a time.
+//! Disks that only this machine reaches need none: its processes open a disk one at a time. Which these are, a node of its own is told by
+//! what it opens; in a cluster each disk that keeps reservations is fenced, as it may be a SAN's.
 
 use control_api::{Code, Problem};
 use futures_util::future::join_all;
@@ -9,13 +10,15 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::disks::SystemDisk;
-use crate::backend::{DiskFence, Fenced, Held, PoolDisk, Work};
+use crate::backend::{DiskFence, Fenced, Held, OpenDisk as _, PoolDisk, Work};
 
 /// Fences disks as one node.
 pub(super) struct SystemFence {
     /// Its number. Nodes of one cluster have different ones; of two strangers that take a pool from each other, in the same moment and in
     /// epochs that happen to be equal, one in 65,536 pairs has one number.
     node: u16,
+    /// It is one of a cluster, whose nodes may all reach disks of the kernel's.
+    clustered: bool,
 }
 
 /// What came of one disk.
@@ -26,12 +29,18 @@ enum One {
 }
 
 impl SystemFence {
-    pub(super) fn new(node: u16) -> Self {
-        Self { node }
+    pub(super) fn new(node: u16, clustered: bool) -> Self {
+        Self { node, clustered }
+    }
+
+    /// A disk that other machines reach, too, as far as is known. In a cluster each disk that keeps reservations may be one.
+    fn shared(&self, disk: &PoolDisk) -> Option<Arc<SystemDisk>> {
+        let disk = disk.disk.clone().as_any().downcast::<SystemDisk>().ok()?;
+        (disk.is_shared() || self.clustered && disk.keeps_reservations()).then_some(disk)
     }
 
     async fn one(&self, key: FenceKey, disk: PoolDisk) -> One {
-        let Some(device) = shared(&disk) else { return One::Fenced(disk) };
+        let Some(device) = self.shared(&disk) else { return One::Fenced(disk) };
         // What this node began in an earlier epoch would be permitted by the registration in this one.
         if let Err(problem) = device.settled().await {
             tracing::error!(disk = disk.id, %problem, "a disk is not used: it has work under way");
@@ -56,7 +65,7 @@ impl SystemFence {
     }
 
     async fn holder(&self, disk: &PoolDisk) -> Option<Held> {
-        let disk = shared(disk)?;
+        let disk = self.shared(disk)?;
         let keys = disk.run(|device| async move {
             let Some(reservations) = device.reservations() else { return Ok(Vec::new()) };
             let failed = |error: block_device::BlockError| Problem::new(Code::Io, error.to_string());
@@ -69,15 +78,6 @@ impl SystemFence {
         let others = others.filter(|key| key.node() != self.node && key.epoch() > 0);
         others.max().map(|key| Held { epoch: key.epoch(), node: key.node() })
     }
-}
-
-/// A disk that other machines reach, too.
-fn shared(disk: &PoolDisk) -> Option<Arc<SystemDisk>> {
-    let disk = disk.disk.clone();
-    if !disk.is_shared() {
-        return None;
-    }
-    disk.as_any().downcast::<SystemDisk>().ok()
 }
 
 impl DiskFence for SystemFence {

@@ -62,7 +62,7 @@ pub(crate) fn backends(
     // Targets tell nodes apart by their names, disks by a number in the key of their registrations.
     let initiator = IscsiName::parse(&format!("iqn.2026-01.io.holdfast:node.{node}"))
         .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
-    let fence = SystemFence::new(ownership.number());
+    let fence = SystemFence::new(ownership.number(), ownership.is_of_a_cluster());
     let shards = SystemShards::answering(count, answers)?;
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);

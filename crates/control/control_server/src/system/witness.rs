@@ -246,6 +246,11 @@ impl Ownership {
         Uuid::from_bytes(self.0.node.id.0)
     }
 
+    /// Whether the node is one of a cluster.
+    pub(super) fn is_of_a_cluster(&self) -> bool {
+        self.0.holder.is_some()
+    }
+
     /// The number by which disks tell nodes apart: the one that the node has in its cluster, or, on a node of its own, one by chance.
     pub(super) fn number(&self) -> u16 {
         self.0.holder.as_ref().map_or(self.id().as_fields().1, |life| life.node().number())

@@ -87,6 +87,7 @@ impl World {
             incarnations: Incarnations::open(&self.dir.path().join(format!("lives-{number}")))
                 .expect("opened"),
             secret: b"known to all nodes".to_vec(),
+            runs_etcd: false,
             store: self.store.clone(),
             runtime: None,
         }

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::{PATIENCE, Step, Turn};
-use crate::backend::{Fenced, OpenTold, Opened, PoolDisk, PoolHandle, Whose, another_nodes};
+use crate::backend::{Fenced, OpenTold, Opened, PoolDisk, PoolHandle, Whose, another_nodes, is_followed};
 use crate::node::Node;
 use crate::node::pools::{join_all, with_verb};
 
@@ -115,7 +115,7 @@ impl Node {
             let disks = match self.fence(turn, epoch).await? {
                 Fenced::Disks(disks) => disks,
                 // A disk that was elsewhere knows a later owner than this node, and this node may follow that one.
-                Fenced::Held(held) if held.epoch > above => {
+                Fenced::Held(held) if is_followed(above, held.epoch) => {
                     above = held.epoch;
                     continue;
                 }
@@ -125,7 +125,7 @@ impl Node {
                 Opened::Open(handle) if self.stops() => return handle.close().await,
                 Opened::Open(handle) => return self.took_over(pool.guid, &pool.name, handle).await,
                 // It was with another node, or what this node keeps of it is an older state: its disks say how far epochs have come.
-                Opened::OldEpoch(known) if known > above => above = known,
+                Opened::OldEpoch(known) if is_followed(above, known) => above = known,
                 Opened::OldEpoch(known) => {
                     let detail = format!("epoch {known} of it is known, and epoch {epoch} is not above that");
                     return Err(Problem::new(Code::InUse, detail));
@@ -157,6 +157,23 @@ impl Node {
         turn.begin(Step::Fence);
         let disks = self.members(turn.pool).into_iter().map(|(_, disk)| disk).collect();
         self.backends.fence.fence(turn.pool, epoch, disks).await
+    }
+
+    /// The same for a disk that comes to a pool that is open.
+    pub(in crate::node) async fn fence_one(
+        &self,
+        pool: Uuid,
+        handle: &dyn PoolHandle,
+        disk: PoolDisk,
+    ) -> Result<PoolDisk, Problem> {
+        let id = disk.id.clone();
+        match self.backends.fence.fence(pool, handle.info().epoch, vec![disk]).await? {
+            Fenced::Disks(disks) => disks.into_iter().next().ok_or_else(|| {
+                Problem::new(Code::Io, format!("disk {id}: other nodes cannot be kept from it"))
+                    .todo("The log says why; it is tried again.")
+            }),
+            Fenced::Held(held) => Err(held.problem(handle.info().name.as_str())),
+        }
     }
 
     /// Opens the pool from fenced disks.
