@@ -39,6 +39,12 @@ struct Member {
     process: Option<Running>,
 }
 
+/// The time that certificates are made at.
+#[expect(clippy::disallowed_methods, reason = "a real authority's certificates, for a real etcd")]
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
     Outcome::Fail(format!("{what}: {why}"))
 }
@@ -60,7 +66,7 @@ impl Member {
         std::fs::create_dir_all(&dir)?;
         let (node, name) = (NodeId::new(number), NodeName::new(&format!("n{number}")));
         let (Some(node), Ok(name)) = (node, name) else { return Err(failed("node", number)) };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = now();
         let (node_key, request) = new_key().map_err(|why| failed("key", why))?;
         let request = CertificateRequest::from_pem(&request).map_err(|why| failed("request", why))?;
         let certificate =
@@ -199,7 +205,7 @@ pub(super) fn takes_over(context: &Context) -> Result {
     need("etcd", "etcd-server")?;
     need("qemu-io", "qemu-utils")?;
     let etcd = Etcd::start(1, &[]);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = now();
     let authority = Authority::new(now).map_err(|why| failed("authority", why))?;
     let disks = disks(&context.folder)?;
     let mut nodes = Vec::new();
