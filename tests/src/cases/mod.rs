@@ -12,6 +12,7 @@ mod enclosure;
 mod frames;
 mod golden;
 mod guide;
+mod health;
 mod http;
 mod libiscsi;
 mod load;
