@@ -2,6 +2,7 @@
 
 mod agents;
 mod bad_input;
+mod bus;
 mod choosing_disks;
 mod cluster;
 mod cluster_demo;

@@ -47,6 +47,13 @@ pub const CASES: &[Case] = &[
         run: cluster::takes_over,
     },
     Case {
+        name: "bus",
+        about: "a pool over the own disks of three nodes: one is killed under load and comes back, only dirty regions are copied; the owner is killed",
+        ci: true,
+        guest: false,
+        run: bus::run,
+    },
+    Case {
         name: "http",
         about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
         ci: true,
