@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Report, Section};
+use super::report::Report;
 use super::samples::{Sample, together};
+use super::sections::Section;
 use super::text::{cell, mark};
 use crate::units::{many, time};
 

@@ -2,11 +2,10 @@
 
 use control_api::{Severity, Status};
 use serde::Serialize;
-use serde_json::Value;
 
 use super::bundle::Bundle;
 use super::samples::{self, Sample, VolumePerformance};
-use super::sections;
+use super::sections::{self, Section};
 use crate::table::word;
 
 /// How many of something there should be.
@@ -25,26 +24,6 @@ pub(super) struct Finding {
     pub(super) detail: String,
     /// What to do.
     pub(super) todo: String,
-}
-
-/// A part of the report.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Section {
-    /// A word for programs (`disks`).
-    pub(super) name: &'static str,
-    pub(super) title: &'static str,
-    /// The state of all of them, in a sentence.
-    pub(super) summary: String,
-    /// How many there are; absent where nothing is counted or it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) count: Option<u64>,
-    /// How many of them are as they should be.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) healthy: Option<u64>,
-    /// Headings of the table.
-    pub(super) columns: Vec<&'static str>,
-    /// Its rows, those that are not as they should be first.
-    pub(super) rows: Vec<Vec<Value>>,
 }
 
 /// The whole.

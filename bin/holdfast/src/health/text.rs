@@ -3,7 +3,8 @@
 use control_api::Severity;
 use serde_json::Value;
 
-use super::report::{Report, Section};
+use super::report::Report;
+use super::sections::Section;
 use crate::table::Table;
 use crate::units::{many, time};
 
