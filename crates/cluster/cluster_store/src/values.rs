@@ -13,7 +13,7 @@ use serde_json::Value as Json;
 
 use crate::Revision;
 use crate::keys::{NodeId, PoolId};
-pub use entries::{MAX_SEATS, Named, NodeEntry, Seats, TokenEntry};
+pub use entries::{MAX_SEATS, Named, NodeEntry, NodeOrder, NodeVerb, Seats, TokenEntry, VolumeName};
 
 /// The longest value of a type that is kept here, in bytes; chunks of the configuration are bytes of their own.
 pub const MAX_JSON: usize = 64 << 10;
