@@ -13,6 +13,7 @@ mod enclosure;
 mod frames;
 mod golden;
 mod guide;
+mod health;
 mod http;
 mod libiscsi;
 mod load;
