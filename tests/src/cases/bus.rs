@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Context;
 use super::cluster::{Member, NODES, TARGET, failed, make_lun, owner_of, start};
 use super::restart::qemu_io;
-use crate::process::{Deadline, need};
+use crate::process::{Deadline, need, pause};
 use crate::{Outcome, Result, ensure};
 
 const DISKS: usize = 2;
@@ -20,6 +20,8 @@ const DISK: u64 = 4 << 30;
 const BEFORE: &str = "write -P 0x5a 0 192M";
 /// Far above what was written while a node was away, and its dirty regions, and far below what its disks hold, in bytes.
 const DIRTY_AT_MOST: u64 = 64 << 20;
+/// Long enough for what was written to be known as equal on all copies.
+const REST: Duration = Duration::from_secs(15);
 /// Disks are missed, or back and equal.
 const SETTLES: Duration = Duration::from_secs(90);
 
@@ -85,6 +87,9 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(online == all, || format!("the pool has {online:?}, not {all:?}"))?;
     make_lun(&nodes[0])?;
     qemu_io(&nodes[0].url(), &[BEFORE, "flush"])?;
+
+    // Regions that are written are dirty until they have been at rest for a while: what is dirty when a node is lost, it is taken to lack.
+    pause(REST);
 
     // A node is killed while data is written: its disks are missed, and nobody else is.
     nodes[1].kill()?;

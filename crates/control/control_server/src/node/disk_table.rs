@@ -146,6 +146,25 @@ fn override_with(disk: &mut FoundDisk, wanted: &DiskConfig) {
     }
 }
 
+/// A disk of the configuration that is a regular file.
+pub(super) fn file_disk(config: &DiskConfig) -> Option<FoundDisk> {
+    let path = Path::new(&config.id);
+    if !path.is_absolute() {
+        return None;
+    }
+    let meta = std::fs::metadata(path).ok()?;
+    if !meta.is_file() || meta.file_type().is_block_device() {
+        return None;
+    }
+    Some(FoundDisk {
+        id: config.id.clone(),
+        path: config.id.clone(),
+        size_bytes: meta.len(),
+        bus: Some("file".into()),
+        ..FoundDisk::default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use control_api::{
 use uuid::Uuid;
 
 use super::counters::io_counters;
-use super::disk_table::Known;
+use super::disk_table::{Known, file_disk};
 use super::path::PATIENCE;
 use super::pools::join_all;
 use super::{Node, missing};
@@ -490,24 +490,5 @@ fn pool_disk(known: &Known, spare: bool) -> Option<PoolDisk> {
         enclosure: known.found.enclosure.clone(),
         slot: known.found.slot.clone(),
         spare,
-    })
-}
-
-/// A disk of the configuration that is a regular file.
-pub(super) fn file_disk(config: &DiskConfig) -> Option<FoundDisk> {
-    let path = Path::new(&config.id);
-    if !path.is_absolute() {
-        return None;
-    }
-    let meta = std::fs::metadata(path).ok()?;
-    if !meta.is_file() || meta.file_type().is_block_device() {
-        return None;
-    }
-    Some(FoundDisk {
-        id: config.id.clone(),
-        path: config.id.clone(),
-        size_bytes: meta.len(),
-        bus: Some("file".into()),
-        ..FoundDisk::default()
     })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use control_api::{Code, Disk, DiskConfig, DiskSelect, Problem, Selector, choose};
 
 use super::disk_table::Known;
-use super::disks::file_disk;
+use super::disk_table::file_disk;
 use super::{Node, missing};
 use crate::backend::{DiskContent, PoolDisk};
 

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, Device};
 use block_iscsi::IscsiDisk;
 use block_local::{LocalDisk, OpenMode};
@@ -21,19 +20,15 @@ use disk_gate::GatedDisk;
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::url::Url;
 use parking_lot::Mutex;
-use pool_format::{SUPERBLOCK_BYTES, Superblock, foreign};
-use uuid::Uuid;
 
 use observe::IoTotals;
 use shard_runtime::Clock;
 
 use super::bus::Bus;
+use super::content::look;
 use super::shards::SystemShards;
 use crate::backend::{DiskBackend, DiskContent, FoundDisk, NodeSeen, OpenDisk, Work};
 use iscsi::{For, Initiator};
-
-/// Everything that names data of others lies in this much at either end of a disk (`pool_format::foreign`).
-const SAMPLE: u64 = foreign::SAMPLE_BYTES as u64;
 
 /// A disk that this node has open.
 pub struct SystemDisk {
@@ -90,33 +85,6 @@ impl SystemDisk {
     pub fn id(&self) -> &str {
         &self.id
     }
-}
-
-/// What is on a device.
-pub(super) async fn look(device: Device) -> Result<DiskContent, Problem> {
-    let block = u64::from(device.geometry().block_size);
-    let size = device.size();
-    // Whole blocks, of small disks too.
-    let len = SAMPLE.min(size) / block * block;
-    let read = async |offset| {
-        device
-            .read(offset, IoBuf::new(len as usize))
-            .await
-            .map_err(|error| Problem::new(Code::Io, error.to_string()))
-    };
-    let head = read(0).await?;
-    let tail = read(size - len).await?;
-    let last = tail.len().checked_sub(SUPERBLOCK_BYTES).and_then(|at| tail.get(at..));
-    for block in [head.get(..SUPERBLOCK_BYTES), last].into_iter().flatten() {
-        if let Ok(superblock) = Superblock::decode(block) {
-            return Ok(DiskContent::Member {
-                pool_name: superblock.pool_name,
-                pool: Uuid::from_bytes(superblock.pool.0),
-                disk: Uuid::from_bytes(superblock.disk.0),
-            });
-        }
-    }
-    Ok(foreign::detect(&head, &tail).map_or(DiskContent::Empty, DiskContent::Foreign))
 }
 
 /// Faults as the wrapper wants them: none, when the disk is to return.
@@ -400,6 +368,8 @@ impl DiskBackend for SystemDisks {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
     use crate::backend::ShardBackend;
 

@@ -1,6 +1,7 @@
 //! The parts of this machine behind the node's seams.
 
 mod bus;
+mod content;
 mod disks;
 mod earlier_witness;
 mod fence;

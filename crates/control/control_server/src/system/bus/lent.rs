@@ -11,7 +11,7 @@ use control_api::{Code, MediaType, Problem};
 use disk_gate::{DiskIdentity, Gate, Identify, Records, Settings};
 use sha2::{Digest as _, Sha256};
 
-use super::super::disks::look;
+use super::super::content::look;
 use super::super::shards::SystemShards;
 use crate::backend::{DiskContent, FoundDisk};
 
