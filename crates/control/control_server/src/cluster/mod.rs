@@ -39,7 +39,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::{Standing, standing};
-use cluster_node::{ClusterNode, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_node::{ClusterNode, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Step, Transaction};
@@ -60,6 +60,7 @@ pub use order::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
 
+use crate::backend::NodeSeen;
 use users::UsersInStore;
 
 /// Tags of target portal groups that each node has.
@@ -103,7 +104,7 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 5]>,
+    following: OnceLock<[JoinHandle<()>; 6]>,
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
     is_written: OnceCell<()>,
@@ -191,6 +192,7 @@ impl Cluster {
             release: env!("CARGO_PKG_VERSION").into(),
             name: of.name,
             api: of.api,
+            bus: of.bus,
             paused: false,
             listener: of.listener,
             tls: of.tls,
@@ -209,8 +211,9 @@ impl Cluster {
         let _ = self.status.set(status.clone());
         let _ = self.following.set([
             tokio::spawn(follow::life(self.life.clone(), status.clone())),
-            tokio::spawn(supervised::tell(status)),
+            tokio::spawn(supervised::tell(status.clone())),
             tokio::spawn(self.clone().serve_orders(obeys)),
+            tokio::spawn(follow::members(self.clone(), node.clone(), status)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
             tokio::spawn(follow::users(self.clone(), node)),
         ]);
@@ -268,6 +271,21 @@ impl Cluster {
                 names.insert(seen.node, name.clone());
             }
         }
+    }
+
+    /// The members, as far as their disks are concerned.
+    fn seen(&self, status: &Status) -> Vec<NodeSeen> {
+        self.learn_names(status);
+        let seen = |state: &MemberState| {
+            let bus = state.member.as_ref().map(|member| member.bus.clone()).unwrap_or_default();
+            NodeSeen { node: state.node, name: self.name_of(state.node), bus }
+        };
+        status.members.iter().map(seen).collect()
+    }
+
+    /// Whether a node of this name is a member now, as far as is known.
+    pub(crate) fn is_member(&self, name: &str) -> bool {
+        self.seen(&self.now()).iter().any(|seen| seen.name == name)
     }
 
     /// The node that owns a pool, as far as is known; none when nobody does.
