@@ -1,6 +1,6 @@
 """What a takeover costs a client: the demo's cluster, one writer over iSCSI, and an owner that dies, hangs or hands over, again and again.
 
-usage: failover.py BINARY WORK COUNT [REPORT_DIR]
+usage: failover.py BINARY WORK COUNT [REPORT_DIR [KIND…]]
 
 A client writes 64 KiB blocks, each acknowledged after a flush, with a login of its own for each (so nothing is measured that multipath would
 hide); when one fails it asks the next node. A gap is the time from the fault, or the order, to the first acknowledged write after it. Its parts come
@@ -22,6 +22,8 @@ KINDS = {
     "frozen": "process and supervisor stopped (SIGSTOP)",
     "moved": "planned move",
 }
+# A process that dies again and again soon after its start is started with pauses: what is measured is one that has run for a while.
+HAS_RUN = 12
 GOALS = {"killed": 1.0, "gone": 5.0, "frozen": 5.0, "moved": 2.0}
 SLOTS = 512
 ORDER = re.compile(r"^(\S+)\s+INFO pool (\S+), epoch (\d+): (\w+)")
@@ -134,6 +136,12 @@ def fault(cluster, kind):
     cluster.at = owner
     cluster.write()
     processes = cluster.processes(owner)
+    if kind == "killed":
+        # Its age, from the boot: field 22 of its stat, in ticks.
+        with open("/proc/%d/stat" % processes[1]) as stat, open("/proc/uptime") as uptime:
+            age = float(uptime.read().split()[0]) - int(stat.read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+        time.sleep(max(0.0, HAS_RUN - age))
+        cluster.write()
     began = time.time()
     if kind == "killed":
         os.kill(processes[1], signal.SIGKILL)
@@ -212,11 +220,12 @@ def report(found, wrong, blocks, directory):
 
 def main():
     binary, work, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    kinds = sys.argv[5:] or list(KINDS)
     cluster = Cluster(binary, work)
     found = []
     try:
         for number in range(count):
-            one = fault(cluster, list(KINDS)[number % len(KINDS)])
+            one = fault(cluster, kinds[number % len(kinds)])
             found.append(one)
             print("%d of %d: %s" % (number + 1, count, ", ".join("%s %s" % (k, v if isinstance(v, (str, int)) else "%.2f" % v) for k, v in one.items())), flush=True)
         cluster.wait_for_all()

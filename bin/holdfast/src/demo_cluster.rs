@@ -42,6 +42,8 @@ struct Cluster {
     shelf: Member,
     nodes: Vec<Member>,
     password: String,
+    /// Who owned each pool when all of it ran.
+    owners: Vec<(String, String)>,
 }
 
 pub(crate) fn run(args: &Args, json: bool) -> CliResult {
@@ -107,10 +109,10 @@ impl Cluster {
         for (index, node) in self.nodes.iter().enumerate() {
             let pid = node.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string());
             outln!(
-                "  {:<4}        node {pid}, its supervisor {}; had pool {} when this was printed",
+                "  {:<4}        node {pid}, its supervisor {}; had {} when this was printed",
                 node.name(),
                 node.supervisor_pid(),
-                pool(index)
+                self.pools_of(node.name())
             );
             outln!("              {}", iscsi_url(node, index));
             outln!("              {}", smb_url(node, index));
@@ -135,9 +137,20 @@ impl Cluster {
         outln!("\nOr have it give its pools away first, as before an upgrade");
         outln!("  holdfast --node {} node pause {} --drain", second.dir().display(), second.name());
         outln!(
-            "\nCtrl-C stops all of it. Another run goes on with the same data; remove {} to start afresh.",
+            "\nCtrl-C stops all of it, and the disks of nodes that were started by hand with it. Another run goes on with the same data; remove {} to start afresh.",
             dir.display()
         );
+    }
+
+    /// The pools that a node owned, in words.
+    fn pools_of(&self, node: &str) -> String {
+        let own: Vec<&str> =
+            self.owners.iter().filter(|(_, owner)| owner == node).map(|(pool, _)| pool.as_str()).collect();
+        match own.as_slice() {
+            [] => "no pools".to_owned(),
+            [one] => format!("pool {one}"),
+            more => format!("pools {}", more.join(" and ")),
+        }
     }
 
     /// Stops the nodes, then what they need.

@@ -119,6 +119,20 @@ impl Demo {
         Ok(all)
     }
 
+    /// The process of etcd that a node's supervisor runs, if there is one.
+    fn etcd(&self, node: usize) -> Result<Option<String>> {
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.nodes[node].supervisor))?.flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let is_etcd = |pid: &&str| {
+                std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "etcd")
+            };
+            if let Some(pid) = children.split_whitespace().find(is_etcd) {
+                return Ok(Some(pid.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
     fn signal(&self, signal: &str, processes: &[String]) -> Result {
         let mut kill = command("kill");
         kill.arg(signal).args(processes);
@@ -152,6 +166,8 @@ pub(super) fn run(context: &Context) -> Result {
     demo.smb(0, &format!("put {} data", folder.join("data").display()))?;
 
     // Its process: the supervisor starts the next one, and whoever has the pool then serves it.
+    let etcd = demo.etcd(0)?;
+    ensure(etcd.is_some(), || "the supervisor of the first node runs no etcd".into())?;
     let child = demo.processes(0)?.split_off(1);
     demo.signal("-9", &child)?;
     Deadline::after(TAKEOVER).poll("another process of the first node", || {
@@ -159,6 +175,7 @@ pub(super) fn run(context: &Context) -> Result {
     })?;
     let owner = demo.owner(1, None)?;
     demo.holds(owner, folder, 16)?;
+    ensure(demo.etcd(0)? == etcd, || "etcd did not outlive the process of its node".into())?;
 
     // A node stands still: another one takes its pool, and its own writes do no harm when it goes on.
     let frozen = demo.processes(owner)?;
@@ -171,8 +188,13 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(demo.owner(other, Some(owner))? == taken, || "the node that stood still took it back".into())?;
     demo.holds(taken, folder, 18)?;
 
-    // With its supervisor: it is gone for good.
+    // With its supervisor: it is gone for good, and its etcd with it.
+    let etcd = demo.etcd(taken)?.ok_or_else(|| Outcome::Fail("a node runs no etcd".into()))?;
     demo.signal("-9", &demo.processes(taken)?)?;
+    Deadline::after(TAKEOVER).poll("the end of its etcd", || {
+        let name = std::fs::read_to_string(format!("/proc/{etcd}/comm")).unwrap_or_default();
+        Ok((name.trim() != "etcd").then_some(()))
+    })?;
     let other = (taken + 1) % demo.nodes.len();
     let last = demo.owner(other, Some(taken))?;
     demo.holds(last, folder, 19)?;

@@ -75,7 +75,9 @@ pub(super) async fn cluster(args: &Args) -> CliResult<Cluster> {
     wait_for_pools(node).await?;
     // Its disks are in use now, and it is stopped after the nodes.
     shelf.wait_ready().await?;
-    Ok(Cluster { shelf, nodes, password })
+    let status: ClusterStatus = node.client().get("/cluster").await?;
+    let owners = status.pools.into_iter().filter_map(|pool| Some((pool.name, pool.owner?))).collect();
+    Ok(Cluster { shelf, nodes, password, owners })
 }
 
 fn progress(what: &str) {

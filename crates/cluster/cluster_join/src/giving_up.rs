@@ -32,3 +32,40 @@ pub async fn give_up(
     };
     Ok(store.transact(transaction).await?.done)
 }
+
+#[cfg(test)]
+mod tests {
+    use cluster_store::LocalStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_life_that_is_over_and_those_before_it_are_given_up() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let store = LocalStore::open(dir.path()).expect("a store");
+        let (cluster, node) = (ClusterName::new("c").expect("a name"), NodeId::new(2).expect("a number"));
+        let key = Key::Member(node).path(&cluster);
+        let put = async |incarnation: u64| {
+            let member = Member {
+                incarnation: Incarnation(incarnation),
+                addresses: Vec::new(),
+                paused: false,
+                draining: false,
+                release: String::new(),
+                name: String::new(),
+                api: String::new(),
+            };
+            let steps = vec![Step::Put(key.clone(), member.encode().expect("a member"))];
+            store.transact(Transaction { steps, ..Transaction::default() }).await.expect("written");
+        };
+        let there = async || !store.get(Range::Key(key.clone())).await.expect("readable").found.is_empty();
+        let over =
+            async |life: u64| give_up(&store, &cluster, node, Incarnation(life)).await.expect("answered");
+        assert!(!over(9).await, "there is none");
+        put(7).await;
+        assert!(!over(6).await && there().await, "a later life has taken its place");
+        assert!(over(7).await && !there().await);
+        put(3).await;
+        assert!(over(7).await && !there().await, "one before it is over, too");
+    }
+}

@@ -75,7 +75,9 @@ impl Node {
         let (identity, store) = self.as_member().await?;
         let record = &identity.record;
         self.forget_unknown().await?;
-        check_leave(&store, &record.cluster, record.node).await.map_err(told)?;
+        check_leave(&store, &record.cluster, record.node)
+            .await
+            .map_err(|error| self.with_names(told(error)))?;
         tracing::info!(cluster = %record.cluster, "this node leaves its cluster");
         // One that takes part still would come back by itself when it misses its entry among the members.
         self.leave_service().await;
@@ -87,6 +89,14 @@ impl Node {
         }
         preparing.order(self.data_dir(), Place::Alone, now);
         Ok(ClusterPlace { changing: true, ..ClusterPlace::default() })
+    }
+
+    /// The store knows pools by their identities only, people by their names.
+    fn with_names(&self, problem: Problem) -> Problem {
+        let pools = self.config_show(true).pools;
+        let named =
+            |text: String, pool: &control_api::PoolConfig| text.replace(&pool.guid.to_string(), &pool.name);
+        Problem { detail: pools.iter().fold(problem.detail, named), ..problem }
     }
 
     /// Takes another node, which is gone for good, out of the cluster.
@@ -116,7 +126,7 @@ impl Node {
                 "Run `holdfast cluster leave` on it; or stop it first, if it cannot do that any more.",
             ));
         }
-        depart(&store, cluster, node).await.map_err(told)?;
+        depart(&store, cluster, node).await.map_err(|error| self.with_names(told(error)))?;
         Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
     }
 }

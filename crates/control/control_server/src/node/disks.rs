@@ -378,9 +378,13 @@ impl Node {
                 let info = slot.and_then(|slot| slot.handle.as_ref()).map(|handle| handle.info());
                 let member =
                     info.and_then(|info| info.members.into_iter().find(|member| member.guid == *guid));
+                let elsewhere = if member.is_none() { self.not_here(*pool) } else { None };
                 (disk.state, disk.reason) = match member {
                     Some(member) if known.present => (member.state, member.reason),
                     Some(_) => (DiskState::Missing, Some(not_here(&found.id))),
+                    None if elsewhere.is_some() => {
+                        (DiskState::OtherPool, elsewhere.map(|problem| problem.detail))
+                    }
                     None if slot.is_some() => (
                         DiskState::Failed,
                         Some("its pool is not open or no longer counts it as a member".into()),
