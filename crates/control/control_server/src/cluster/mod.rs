@@ -14,6 +14,7 @@
 
 mod address;
 mod change;
+mod clients;
 pub(crate) mod config;
 mod follow;
 mod init;
@@ -96,6 +97,7 @@ pub(crate) struct Cluster {
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
     following: OnceLock<[JoinHandle<()>; 3]>,
+    saying: clients::Saying,
 }
 
 impl Cluster {
@@ -116,6 +118,7 @@ impl Cluster {
             status: OnceLock::new(),
             names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
             following: OnceLock::new(),
+            saying: clients::Saying::default(),
         })
     }
 
@@ -127,6 +130,11 @@ impl Cluster {
     /// What connections with clients ask before anything leaves.
     pub(crate) fn answers(&self) -> Answers {
         Answers::while_permitted(Arc::new(May(self.permit.clone())))
+    }
+
+    /// Whether the node may answer for its pools now.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.permit.life().is_some()
     }
 
     /// What this node is called.

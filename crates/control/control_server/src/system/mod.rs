@@ -1,5 +1,6 @@
 //! The parts of this machine behind the node's seams.
 
+mod addresses;
 mod disks;
 mod earlier_witness;
 mod fence;
@@ -80,6 +81,7 @@ pub(crate) fn backends(
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.clone())?),
         budget,
         smb,
+        addresses: Arc::new(addresses::MachineNetwork::default()),
         users,
         shards,
     })

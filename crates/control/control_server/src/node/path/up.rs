@@ -236,6 +236,7 @@ impl Node {
         turn.begin(Step::Publish);
         self.serve_pool(Some(turn.pool)).await;
         turn.begin(Step::Serving);
+        self.look_at_addresses();
         self.delete_leftovers().await;
         // Volumes of other pools may have waited for a log in this one.
         self.wake_entangled(turn.pool);
