@@ -34,16 +34,29 @@ impl Cluster {
         connections.truncate(Clients::MAX);
         let number = self.saying.next(pool);
         let cluster = self.clone();
-        self.control.spawn(async move {
+        self.control.spawn(async move { cluster.say(pool, number, connections).await });
+    }
+
+    /// Says who they were when the address went, and waits for that: the pool goes next.
+    pub(crate) async fn say_last_clients(
+        &self,
+        pool: PoolId,
+        mut connections: Vec<(SocketAddr, SocketAddr)>,
+    ) {
+        connections.truncate(Clients::MAX);
+        let number = self.saying.next(pool);
+        self.say(pool, number, connections).await;
+    }
+
+    async fn say(&self, pool: PoolId, number: u64, connections: Vec<(SocketAddr, SocketAddr)>) {
+        let saying = async {
             // One after the other, and what is older than what waits is left out.
-            let _turn = cluster.saying.turn.lock().await;
-            if cluster.saying.is_newest(pool, number) {
-                let written = tokio::time::timeout(PATIENCE, cluster.write_clients(pool, connections)).await;
-                if written != Ok(true) {
-                    tracing::debug!(%pool, "the next owner of a pool does not know all of its clients");
-                }
-            }
-        });
+            let _turn = self.saying.turn.lock().await;
+            !self.saying.is_newest(pool, number) || self.write_clients(pool, connections).await
+        };
+        if tokio::time::timeout(PATIENCE, saying).await != Ok(true) {
+            tracing::debug!(%pool, "the next owner of a pool does not know all of its clients");
+        }
     }
 
     async fn write_clients(&self, pool: PoolId, connections: Vec<(SocketAddr, SocketAddr)>) -> bool {

@@ -207,12 +207,17 @@ impl Node {
 
     async fn let_address_go(&self, pool: Uuid, held: &Held) {
         if held.here {
+            let clients = self.backends.smb.connections_to(held.at.ip);
             match self.backends.addresses.release(&held.at).await {
                 Ok(()) => tracing::info!(address = %held.at, "a service address is not here any more"),
                 // It is gone in a few seconds: nobody renews it.
                 Err(problem) => {
                     tracing::error!(address = %held.at, %problem, "a service address cannot be taken away");
                 }
+            }
+            // Before the next owner reads it; who may not answer any more has no say.
+            if let Some(cluster) = self.cluster.get().filter(|cluster| cluster.may_answer()) {
+                cluster.say_last_clients(PoolId(pool), clients).await;
             }
             self.backends.smb.abandon_connections_to(held.at.ip);
         }
