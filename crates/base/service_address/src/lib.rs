@@ -7,7 +7,8 @@
 //! Invariants:
 //! * An address is given to the kernel for [`LIFETIME`] only and has to be renewed before: when its holder dies, or stands still, the
 //!   kernel takes it away by itself, also where nobody is left to do it.
-//! * Only addresses with our label are ever taken away. An interface has it behind its name ([`LABEL`]), as `ip address` shows.
+//! * Whose an address is can be seen: ours have the interface's name with [`LABEL`] as their label, where it has room for that (IPv4), and last
+//!   no longer than [`LIFETIME`].
 //! * What arrives from the network is compared with lengths before it is looked at, and never answered.
 //!
 //! Needs `CAP_NET_ADMIN` for addresses and `CAP_NET_RAW` for frames.

@@ -33,7 +33,7 @@ pub struct Assigned {
     pub address: IpAddr,
     /// Bits of its network.
     pub prefix: u8,
-    /// Whether its label says that it is one of ours.
+    /// Whether it is one of ours: its label says so, or that it is there for a few seconds only.
     pub ours: bool,
 }
 
@@ -93,16 +93,19 @@ impl Machine {
         let found = found.map_err(kernel("addresses cannot be listed"))?;
         let of = |message: &AddressMessage| {
             let interface = links.iter().find(|link| link.index == message.header.index)?.clone();
-            let (mut address, mut local, mut label) = (None, None, None);
+            let (mut address, mut local, mut label, mut lasts) = (None, None, None, None);
             for attribute in &message.attributes {
                 match attribute {
                     AddressAttribute::Address(found) => address = Some(*found),
                     AddressAttribute::Local(found) => local = Some(*found),
                     AddressAttribute::Label(found) => label = Some(found.as_str()),
+                    AddressAttribute::CacheInfo(found) => lasts = Some(found.ifa_valid),
                     _ => {}
                 }
             }
-            let ours = label.is_some() && label == label_of(&interface.name).as_deref();
+            // Nobody else gives addresses for so short a time: what has no label is known by that.
+            let ours = label.is_some() && label == label_of(&interface.name).as_deref()
+                || lasts.is_some_and(|seconds| u64::from(seconds) <= LIFETIME.as_secs());
             let address = local.or(address)?;
             Some(Assigned { interface, address, prefix: message.header.prefix_len, ours })
         };
