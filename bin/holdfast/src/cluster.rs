@@ -207,13 +207,15 @@ pub(crate) fn print_summary(status: &ClusterStatus) {
 }
 
 fn print_pools(status: &ClusterStatus) {
-    let mut table = Table::new(&["POOL", "OWNER", ">EPOCH", "STATE", "REASON"], "There are no pools.");
+    let mut table =
+        Table::new(&["POOL", "OWNER", ">EPOCH", "STATE", "ADDRESS", "REASON"], "There are no pools.");
     for pool in &status.pools {
         table.row([
             pool.name.clone(),
             or_dash(pool.owner.as_ref()),
             pool.epoch.to_string(),
             word(&pool.state),
+            or_dash(pool.address.as_ref()),
             or_dash(pool.reason.as_ref()),
         ]);
     }

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, ISCSI_DISK, NodeDisk, Pool, PoolCreate,
-    PoolDetail, PoolMove, Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
+    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, ISCSI_DISK, NodeDisk, Pool, PoolAddress,
+    PoolCreate, PoolDetail, PoolMove, PoolUpdate, Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk,
+    Selector, check_slab_bytes,
 };
 use control_client::{Query, segment};
 
@@ -30,6 +31,20 @@ pub(crate) enum Command {
         /// The node that is to have it.
         #[arg(value_name = "NODE")]
         to: String,
+    },
+    /// Give a pool an address that moves with it: clients reach what is on it there, whichever node has it.
+    Set {
+        /// The pool.
+        pool: String,
+        /// The address with the bits of its network, as 192.0.2.50/24: one that no machine has.
+        #[arg(long, value_name = "ADDRESS/BITS", required_unless_present_any = ["no_address", "interface"])]
+        address: Option<String>,
+        /// The interface that gets it on each node; else it is the one that has another address of the network.
+        #[arg(long, value_name = "NAME", conflicts_with = "no_address")]
+        interface: Option<String>,
+        /// Take its address away.
+        #[arg(long, conflicts_with = "address")]
+        no_address: bool,
     },
     /// Show a pool with its disks and volumes.
     Show {
@@ -191,6 +206,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         Command::List => context.show_list_of_pools("/pools", print).await?,
         Command::Show { pool } => {
             let pool: PoolDetail = client.get(&format!("/pools/{}", segment(&pool))).await?;
+            context.show(&pool, print_detail)?;
+        }
+        Command::Set { pool, address, interface, no_address } => {
+            let address = if no_address { Some(String::new()) } else { address };
+            let update = PoolUpdate { address, interface };
+            let pool: PoolDetail = client.patch(&format!("/pools/{}", segment(&pool)), &update).await?;
             context.show(&pool, print_detail)?;
         }
         Command::Create { name, disks, selection, spares, slab, overwrite_foreign } => {
@@ -426,6 +447,11 @@ fn print(pools: &[Pool]) {
 fn print_detail(detail: &PoolDetail) {
     print(std::slice::from_ref(&detail.pool));
     outln!();
+    if let Some(PoolAddress { address, interface, here, problem }) = &detail.pool.address {
+        let on = interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+        let why = problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        outln!("Address {address}{on}, {}{why}.\n", if *here { "which this node has" } else { "not here" });
+    }
     let headings = [
         "MEMBER",
         "STATE",

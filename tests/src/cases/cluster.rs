@@ -41,7 +41,7 @@ pub(super) struct Member {
 
 /// The time that certificates are made at.
 #[expect(clippy::disallowed_methods, reason = "a real authority's certificates, for a real etcd")]
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -51,6 +51,45 @@ pub(super) fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
 
 fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+}
+
+/// What makes a node one of the cluster: it is reached at these addresses.
+pub(super) fn identity(
+    authority: &Authority,
+    etcd: &Etcd,
+    number: u16,
+    link: &str,
+    api: &str,
+) -> Result<ClusterIdentity> {
+    let (node, name) = (NodeId::new(number), NodeName::new(&format!("n{number}")));
+    let (Some(node), Ok(name)) = (node, name) else { return Err(failed("node", number)) };
+    let now = now();
+    let (node_key, request) = new_key().map_err(|why| failed("key", why))?;
+    let request = CertificateRequest::from_pem(&request).map_err(|why| failed("request", why))?;
+    let certificate =
+        authority.issue(&request, node, &name, &[], now).map_err(|why| failed("certificate", why))?;
+    let shown = etcd.authority().issue(&["holdfast"]);
+    let parse = |text: &str| text.parse().map_err(|why| failed("address", why));
+    let cluster = ClusterName::new("test").ok_or_else(|| failed("cluster", "no name"))?;
+    let record = NodeRecord {
+        cluster,
+        node,
+        name,
+        link_listen: parse(link)?,
+        link_addresses: vec![link.to_owned()],
+        api_address: parse(api)?,
+        etcd: EtcdAccess { endpoints: etcd.endpoints(), id: None, own_certificates: true, managed: None },
+    };
+    let etcd =
+        EtcdPem { ca: etcd.authority().pem().clone(), certificate: shown.certificate, key: shown.key.into() };
+    let pem = NodePem {
+        ca: authority.pem().into(),
+        ca_key: authority.key_pem(),
+        node: certificate,
+        node_key,
+        etcd: Some(etcd),
+    };
+    Ok(ClusterIdentity { record, pem })
 }
 
 impl Member {
@@ -64,39 +103,7 @@ impl Member {
     ) -> Result<Self> {
         let dir = context.folder.join(format!("n{number}"));
         std::fs::create_dir_all(&dir)?;
-        let (node, name) = (NodeId::new(number), NodeName::new(&format!("n{number}")));
-        let (Some(node), Ok(name)) = (node, name) else { return Err(failed("node", number)) };
-        let now = now();
-        let (node_key, request) = new_key().map_err(|why| failed("key", why))?;
-        let request = CertificateRequest::from_pem(&request).map_err(|why| failed("request", why))?;
-        let certificate =
-            authority.issue(&request, node, &name, &[], now).map_err(|why| failed("certificate", why))?;
-        let shown = etcd.authority().issue(&["holdfast"]);
-        let link = free_address()?;
-        let parse = |text: &str| text.parse().map_err(|why| failed("address", why));
-        let cluster = ClusterName::new("test").ok_or_else(|| failed("cluster", "no name"))?;
-        let record = NodeRecord {
-            cluster,
-            node,
-            name,
-            link_listen: parse(&link)?,
-            link_addresses: vec![link.clone()],
-            api_address: parse(&free_address()?)?,
-            etcd: EtcdAccess { endpoints: etcd.endpoints(), id: None, own_certificates: true, managed: None },
-        };
-        let etcd = EtcdPem {
-            ca: etcd.authority().pem().clone(),
-            certificate: shown.certificate,
-            key: shown.key.into(),
-        };
-        let pem = NodePem {
-            ca: authority.pem().into(),
-            ca_key: authority.key_pem(),
-            node: certificate,
-            node_key,
-            etcd: Some(etcd),
-        };
-        let identity = ClusterIdentity { record, pem };
+        let identity = identity(authority, etcd, number, &free_address()?, &free_address()?)?;
         identity.create(&dir.join(CLUSTER_DIR)).map_err(|why| failed("identity", why))?;
         let portal = free_address()?;
         let mut config = format!("schema = 1\n\n[[portal]]\naddress = \"{portal}\"\ngroup = 1\n");

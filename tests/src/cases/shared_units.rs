@@ -104,7 +104,7 @@ pub(super) fn run(context: &Context) -> Result {
 }
 
 /// A LUN of the node that stands in for a SAN, as an address.
-fn unit(target: &Node, number: usize) -> Result<String> {
+pub(super) fn unit(target: &Node, number: usize) -> Result<String> {
     let name = format!("unit{number}");
     let size = ["--volume", "vm", "--size", "4G", "--group", "everyone"];
     target.cli(&[&["lun", "create", &name], &size[..]].concat())?;

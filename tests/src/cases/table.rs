@@ -54,6 +54,13 @@ pub const CASES: &[Case] = &[
         run: bus::run,
     },
     Case {
+        name: "smb-failover",
+        about: "a handle with its lease and lock goes on at the pool's address on another node: moved, killed, stood still",
+        ci: true,
+        guest: false,
+        run: smb_failover::handles,
+    },
+    Case {
         name: "http",
         about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
         ci: true,
@@ -325,6 +332,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: true,
         run: smb_guest::kill,
+    },
+    Case {
+        name: "smb-failover-guest",
+        about: "kernel client at the pool's address, sealed, persistent handles: fio verify while owners are killed, moved, stood still",
+        ci: true,
+        guest: true,
+        run: smb_failover::kernel,
     },
     Case {
         name: "smb-images",

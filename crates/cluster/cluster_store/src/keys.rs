@@ -109,6 +109,8 @@ pub enum Key {
     Witness(PoolId),
     /// `pools/P/served`: [`Served`](crate::values::Served).
     Served(PoolId),
+    /// `pools/P/clients`: [`Clients`](crate::values::Clients).
+    Clients(PoolId),
     /// `pools/P/home`: [`Home`](crate::values::Home).
     Home(PoolId),
     /// `pools/P/group`: [`Group`](crate::values::Group).
@@ -149,6 +151,7 @@ impl Key {
             Self::Owner(pool) => format!("pools/{pool}/owner"),
             Self::Witness(pool) => format!("pools/{pool}/witness"),
             Self::Served(pool) => format!("pools/{pool}/served"),
+            Self::Clients(pool) => format!("pools/{pool}/clients"),
             Self::Home(pool) => format!("pools/{pool}/home"),
             Self::Group(pool) => format!("pools/{pool}/group"),
             Self::Disk(disk) => format!("disks/{}", disk.0),
@@ -189,6 +192,7 @@ impl Key {
                     "owner" => Self::Owner(pool),
                     "witness" => Self::Witness(pool),
                     "served" => Self::Served(pool),
+                    "clients" => Self::Clients(pool),
                     "home" => Self::Home(pool),
                     "group" => Self::Group(pool),
                     _ => return None,

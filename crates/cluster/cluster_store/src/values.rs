@@ -6,6 +6,7 @@
 mod entries;
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -223,6 +224,28 @@ pub struct Served {
 impl Value for Served {
     fn check(&self) -> Result<(), ValueError> {
         if self.epoch > MAX_EPOCH { Err(ValueError::Invalid("epoch")) } else { Ok(()) }
+    }
+}
+
+/// Who is connected to the service address of a pool: whoever takes it over tells them that their connections are gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clients {
+    /// Ends of connections: that of the pool's address, and the client's.
+    pub connections: Vec<(SocketAddr, SocketAddr)>,
+}
+
+impl Clients {
+    /// As many as are told of: more find out by themselves, later.
+    pub const MAX: usize = 4096;
+}
+
+impl Value for Clients {
+    fn check(&self) -> Result<(), ValueError> {
+        if self.connections.len() > Self::MAX {
+            Err(ValueError::Invalid("number of clients"))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -17,6 +17,9 @@ pub struct ClusterPool {
     pub epoch: u64,
     /// How far it is.
     pub state: ClusterPoolState,
+    /// Where clients reach what is on it, whichever node has it, as `192.0.2.50/24`; absent when it has no address of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// Why it is not served, as far as the node that answers knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

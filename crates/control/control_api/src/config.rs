@@ -253,6 +253,20 @@ pub struct PoolConfig {
     pub name: String,
     /// Its identity.
     pub guid: Uuid,
+    /// Where clients reach what is on it, whichever node has it, as `192.0.2.50/24`. Absent: at the addresses of the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The interface that gets the address; absent for the one that has another address of its network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
+impl PoolConfig {
+    /// A pool without an address of its own.
+    #[must_use]
+    pub fn new(name: &str, guid: Uuid) -> Self {
+        Self { name: name.to_owned(), guid, address: None, interface: None }
+    }
 }
 
 /// A configuration to compare with or to put in place.

@@ -1,11 +1,12 @@
 //! Whether a configuration makes sense by itself, without looking at the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::smb_check::check_shares;
 use crate::{
-    AuthConfig, CONFIG_SCHEMA, Code, Config, DiskConfig, ISCSI_DISK, LunConfig, PolicyConfig, Problem,
+    AuthConfig, CONFIG_SCHEMA, Code, Config, DiskConfig, ISCSI_DISK, LunConfig, PolicyConfig, PoolConfig,
+    Problem, ServiceAddress,
 };
 
 /// Longest name of a pool, volume, LUN or group, in bytes. What fits a table and a path component.
@@ -147,6 +148,25 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<BTreeS
     Ok(seen)
 }
 
+fn check_addresses(pools: &[PoolConfig]) -> Result<(), Problem> {
+    let mut known: BTreeMap<IpAddr, &str> = BTreeMap::new();
+    for pool in pools {
+        let Some(text) = &pool.address else {
+            if pool.interface.is_some() {
+                return Err(wrong(format!("pool {}: an interface comes with an address.", pool.name)));
+            }
+            continue;
+        };
+        let address = ServiceAddress::parse(text, pool.interface.as_deref())?;
+        if let Some(other) = known.insert(address.ip, &pool.name) {
+            let detail =
+                format!("pools {other} and {} can't both have the address {}.", pool.name, address.ip);
+            return Err(wrong(detail).todo("Each pool moves by itself: give each an address of its own."));
+        }
+    }
+    Ok(())
+}
+
 fn check_login(disk: &DiskConfig) -> Result<(), Problem> {
     let (id, Some(login)) = (&disk.id, &disk.login) else { return Ok(()) };
     if !id.starts_with(ISCSI_DISK) {
@@ -205,6 +225,7 @@ impl Config {
         unique("disk", self.disks.iter().map(|disk| disk.id.as_str()))?;
         self.disks.iter().try_for_each(check_login)?;
         unique("pool", self.pools.iter().map(|pool| pool.name.as_str()))?;
+        check_addresses(&self.pools)?;
         // Two pools may have volumes of one name.
         let which = self.volumes.iter().map(|volume| match volume.volume_guid {
             Some(guid) => format!("{} ({guid})", volume.name),

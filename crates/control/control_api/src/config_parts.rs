@@ -273,7 +273,7 @@ mod tests {
         config.http.viewers = vec!["Staff".into()];
         let url = "iscsi://192.0.2.9:3260/iqn.2026-11.example:t/0";
         config.disks = vec![DiskConfig::new(url), DiskConfig::new("/disks/1")];
-        config.pools = vec![PoolConfig { name: "p".into(), guid: uuid::Uuid::from_u128(1) }];
+        config.pools = vec![PoolConfig::new("p", uuid::Uuid::from_u128(1))];
         config.portals = vec![PortalConfig { address: "192.0.2.1:3260".into(), group: 1 }];
         let (shared, local) = config.clone().split();
         assert_eq!(Config::join(shared.clone(), local.clone()), config);

@@ -45,6 +45,7 @@ mod listener;
 mod node_disk;
 pub mod openapi;
 mod pool;
+mod pool_address;
 mod problem;
 mod qos;
 pub mod routes;
@@ -101,6 +102,7 @@ pub use pool::{
     PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,
     ReplaceDisk, SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
 };
+pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
 pub use problem::{Code, Problem};
 pub use qos::{QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosUpdate};
 pub use qos_policy::{Assignment, FlowStatus, Policies, Policy, PolicyKind, QosSettings};

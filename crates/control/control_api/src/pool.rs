@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{DiskState, MediaType, Resiliency, Selector, human_bytes};
+use crate::{DiskState, MediaType, PoolAddress, Resiliency, Selector, human_bytes};
 
 /// Whether data is as redundant as promised. The order is by how much it hurts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +76,9 @@ pub struct Pool {
     pub slab_bytes: u64,
     /// Ownership epoch.
     pub epoch: u64,
+    /// Where clients reach what is on it, whichever node has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<PoolAddress>,
 }
 
 /// A disk as a pool sees it.

@@ -20,11 +20,15 @@ use smb_users::Users;
 use tcp_service::{Budget, Spawner};
 use uuid::Uuid;
 
+mod addresses;
 mod iscsi;
 mod ownership;
 mod smb;
 mod space_name;
 mod volume_handle;
+
+pub use addresses::AddressBackend;
+pub use addresses::MachineAddress;
 
 pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
@@ -499,6 +503,8 @@ pub struct Backends {
     pub iscsi: Arc<dyn IscsiBackend>,
     /// SMB.
     pub smb: Arc<dyn SmbBackend>,
+    /// Addresses that move with pools.
+    pub addresses: Arc<dyn AddressBackend>,
     /// Users and groups, or why they cannot be read. The node serves without: nobody can log in to shares then.
     pub users: Result<Arc<Users>, Problem>,
 }

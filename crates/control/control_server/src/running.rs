@@ -49,6 +49,7 @@ pub struct Running {
     part: Option<Part>,
     leaving: Option<JoinHandle<()>>,
     watching: JoinHandle<()>,
+    keeping: JoinHandle<()>,
     sweeping: JoinHandle<()>,
 }
 
@@ -184,9 +185,21 @@ impl Running {
             });
         }
         let watching = tokio::spawn(node.clone().watch());
+        let keeping = tokio::spawn(node.clone().keep_addresses());
         let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");
-        Ok(Self { node, socket: path, stop_api, api, opening, part: None, leaving: None, watching, sweeping })
+        Ok(Self {
+            node,
+            socket: path,
+            stop_api,
+            api,
+            opening,
+            part: None,
+            leaving: None,
+            watching,
+            keeping,
+            sweeping,
+        })
     }
 
     /// Where the API answers.
@@ -236,6 +249,7 @@ impl Running {
         self.node.leave_service().await;
         let result = self.node.close().await;
         let _ = self.watching.await;
+        let _ = self.keeping.await;
         let _ = self.sweeping.await;
         if let Some(part) = self.part {
             part.stop().await;

@@ -50,6 +50,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("pool_create", Changes),
     ("pool_import", Changes),
     ("pool_show", Looks),
+    ("pool_update", Changes),
     ("pool_delete", Destroys),
     ("pool_check", Changes),
     ("pool_add_disk", Changes),

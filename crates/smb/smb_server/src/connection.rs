@@ -289,6 +289,11 @@ impl Connection {
             // The channel stays to sign the refusals of what still comes.
             Mail::SessionEnded => {}
             Mail::Close => return Err(End::Told),
+            Mail::Abandon => {
+                // What waits to be sent is for nobody, and the system is not to try for minutes.
+                let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                return Err(End::Told);
+            }
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use link::Link;
 use parking_lot::Mutex;
 use persistence::Stored;
-use smb_files::Durability;
+use smb_files::{Durability, FileSystem};
 use smb_protocol::access::CreateAction;
 use smb_protocol::file::FileId;
 use smb_protocol::security::sid::Sid;
@@ -27,7 +27,7 @@ use crate::clients::ClientName;
 use crate::peer::Mail;
 use crate::pipe::Pipe;
 use crate::replay::Sequence;
-use crate::tree::Tree;
+use crate::tree::{Target, Tree};
 
 /// The session that an open belongs to, as far as the open has to do with it.
 pub(crate) trait OpenOwner: Send + Sync {
@@ -128,6 +128,11 @@ impl Open {
             Thing::File(file) => Ok(file),
             Thing::Pipe(_) => Err(NtStatus::INVALID_DEVICE_REQUEST),
         }
+    }
+
+    /// Whether its file is one of these.
+    pub(crate) fn is_of(&self, files: &FileSystem) -> bool {
+        matches!(&self.tree.target, Target::Disk(disk) if disk.files.is(files))
     }
 
     /// Whether it would stay if its connection were lost now.

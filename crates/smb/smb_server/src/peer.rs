@@ -21,6 +21,8 @@ pub(crate) enum Mail {
     SessionEnded,
     /// Close the connection.
     Close,
+    /// End it without a word: the address that the client came to is another machine's by now.
+    Abandon,
 }
 
 /// What has passed over a connection.
@@ -85,7 +87,7 @@ impl Peer {
                 breaks.push((*session, *notification));
                 false
             }
-            Mail::SessionEnded | Mail::Close => true,
+            Mail::SessionEnded | Mail::Close | Mail::Abandon => true,
         });
         breaks
     }

@@ -1,4 +1,7 @@
-//! Persistent opens come back after a restart, and wait for their clients.
+//! Persistent opens come back after a restart, or on the node that the volume has moved to, and wait for their clients.
+//!
+//! Nothing of a row is the node's that wrote it: identifiers and lease keys are the client's or random, users are known by their
+//! SIDs. So a row that names an open which this server already has is a second one of the same, and is never put in its place.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +25,7 @@ use crate::tree::{Disk, Target, Tree};
 pub struct Restored {
     /// Opens that wait for their clients now.
     pub opens: usize,
-    /// Rows that could not be: their file or share is gone, or they are damaged.
+    /// Rows that could not be: their file or share is gone, they are damaged, or another open has their identifier.
     pub given_up: usize,
 }
 
@@ -40,9 +43,13 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
     for stored in rows {
         match Row::decode(&stored.value) {
             Ok(row) if stored.key == row.id.persistent.to_be_bytes() => {
-                match shared.shares.find_of(&row.share, files) {
-                    Some(share) => good.push((row, share, stored.value)),
-                    None => gone.push((stored.key, "its share is gone")),
+                match (shared.shares.find_of(&row.share, files), shared.opens.find(row.id.persistent)) {
+                    (None, _) => gone.push((stored.key, "its share is gone")),
+                    (Some(share), None) => good.push((row, share, stored.value)),
+                    // It is back already: its row is in use.
+                    (_, Some(known)) if known.is_of(files) => {}
+                    // Of another volume: two clients would reach each other's file under it.
+                    (_, Some(_)) => gone.push((stored.key, "another open has its identifier")),
                 }
             }
             _ => gone.push((stored.key, "its row is damaged")),

@@ -1,6 +1,6 @@
 //! Listeners, sessions, shares and opens: the part that the control plane talks to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -186,6 +186,22 @@ impl SmbServer {
     pub fn smb1_attempts(&self) -> (Vec<Smb1Attempt>, u64) {
         let list = self.shared.smb1.lock().iter().cloned().collect();
         (list, self.shared.smb1_count.load(Ordering::Relaxed))
+    }
+
+    /// The connections to an address of ours: our end and the client's.
+    #[must_use]
+    pub fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
+        let peers = self.shared.peers.lock();
+        let to = peers.values().filter(|peer| peer.local.ip().to_canonical() == address);
+        to.map(|peer| (peer.local, peer.remote)).collect()
+    }
+
+    /// Ends the connections to an address that is not this machine's any more; what is open over them waits for its clients.
+    pub fn abandon_connections_to(&self, address: IpAddr) {
+        let peers = self.shared.peers.lock();
+        for peer in peers.values().filter(|peer| peer.local.ip().to_canonical() == address) {
+            peer.tell(Mail::Abandon);
+        }
     }
 
     /// Stops listening and closes all connections. Persistent opens stay in their volumes.

@@ -99,12 +99,21 @@ impl Etcd {
     /// When they do not start.
     #[must_use]
     pub fn start(members: usize, extra: &[&str]) -> Self {
+        Self::start_at(own_address(), members, extra)
+    }
+
+    /// The same at an address of the network namespace that this thread is in.
+    ///
+    /// # Panics
+    /// As [`Etcd::start`].
+    #[must_use]
+    pub fn start_at(address: IpAddr, members: usize, extra: &[&str]) -> Self {
         let mut builder = tempfile::Builder::new();
         let folder = builder.prefix("holdfast-etcd-");
         let folder =
             if Path::new("/dev/shm").is_dir() { folder.tempdir_in("/dev/shm") } else { folder.tempdir() };
         let folder = folder.expect("a folder");
-        let (authority, address) = (Authority::new(), own_address());
+        let authority = Authority::new();
         let identity = authority.issue(&[&address.to_string(), "127.0.0.1", "localhost"]);
         for (name, content) in
             [("ca.pem", authority.pem()), ("etcd.pem", &identity.certificate), ("etcd.key", &identity.key)]

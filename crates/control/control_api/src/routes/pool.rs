@@ -1,6 +1,6 @@
 //! Routes of pools.
 
-use super::Method::{Delete, Post};
+use super::Method::{Delete, Patch, Post};
 use super::Role::{Administrator, Operator, Viewer};
 use super::{Body, Route, get, json, send, with_query};
 use crate::*;
@@ -27,6 +27,15 @@ pub(super) const POOLS: &[Route] = &[
         json::<PoolDetail>(),
     ),
     get(Viewer, "/pools/{pool}", "pool_show", "A pool with its disks and spaces.", json::<PoolDetail>()),
+    send(
+        Administrator,
+        Patch,
+        "/pools/{pool}",
+        "pool_update",
+        "Gives a pool an address that moves with it between nodes, or takes it away.",
+        json::<PoolUpdate>(),
+        json::<PoolDetail>(),
+    ),
     send(
         Administrator,
         Delete,

@@ -1,5 +1,6 @@
 //! What the node needs of the SMB server.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 
 use control_api::{
@@ -91,6 +92,10 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn administered_by(&self, node: Weak<dyn SmbAdministration>);
     /// Looks at the machine's interfaces again, and at which sessions are idle.
     fn refresh(&self);
+    /// Connections to an address of this machine: our end, and the client's.
+    fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)>;
+    /// Ends the connections to an address that is not this machine's any more, without a word.
+    fn abandon_connections_to(&self, address: IpAddr);
     /// Closes all connections; what outlives the server stays in its volumes.
     fn stop(&self) -> Work<'_, ()>;
 }

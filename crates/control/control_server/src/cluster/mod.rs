@@ -14,6 +14,7 @@
 
 mod address;
 mod change;
+mod clients;
 pub(crate) mod config;
 mod follow;
 mod init;
@@ -108,6 +109,7 @@ pub(crate) struct Cluster {
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
     is_written: OnceCell<()>,
+    saying: clients::Saying,
 }
 
 impl Cluster {
@@ -131,6 +133,7 @@ impl Cluster {
             following: OnceLock::new(),
             known_as: OnceLock::new(),
             is_written: OnceCell::new(),
+            saying: clients::Saying::default(),
         })
     }
 
@@ -142,6 +145,11 @@ impl Cluster {
     /// What connections with clients ask before anything leaves.
     pub(crate) fn answers(&self) -> Answers {
         Answers::while_permitted(Arc::new(May(self.permit.clone())))
+    }
+
+    /// Whether the node may answer for its pools now.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.permit.life().is_some()
     }
 
     /// What this node is called.

@@ -158,7 +158,7 @@ impl Cluster {
         };
         let reason = if state == ClusterPoolState::Online { None } else { why(guid) };
         let owner = holder.map(|holder| self.name_of(holder.node));
-        ClusterPool { name, guid, owner, epoch, state, reason }
+        ClusterPool { name, guid, owner, epoch, state, reason, address: None }
     }
 }
 
@@ -251,6 +251,7 @@ mod tests {
             epoch: 3,
             state: ClusterPoolState::Online,
             reason: None,
+            address: None,
         };
         let (up, away) = (ClusterMemberState::Up, ClusterMemberState::Away);
         let all =

@@ -11,7 +11,7 @@ use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
     FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, IscsiUpdate, List, LogCreate, LunCreate,
-    LunMap, LunUpdate, PoolCreate, PoolImport, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk,
+    LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk,
     TargetConfig, TargetUpdate, VolumeCreate, VolumeRename, VolumeUpdate,
 };
 use futures_util::StreamExt as _;
@@ -126,6 +126,9 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
             handle(f, async |State(n): S, Sent(b): Sent<PoolImport>| answer(n.pool_import(b).await))
         }
         "pool_show" => handle(f, async |State(n): S, Path(p): P| answer(n.pool_show(&p).await)),
+        "pool_update" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<PoolUpdate>| {
+            answer(n.pool_update(&p, b).await)
+        }),
         "pool_delete" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<Confirm>| {
             answer(n.pool_delete(&p, b.confirm).await)
         }),

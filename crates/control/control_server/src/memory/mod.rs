@@ -3,6 +3,7 @@
 //! They keep promises about *who is told what and when*, not about data: a pool here is a list of members, a
 //! volume a tree of byte vectors. What is on a [`Machine`] outlives the nodes that run on it, as disks do.
 
+mod addresses;
 mod iscsi;
 mod owner;
 mod pools;
@@ -23,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::backend::{Backends, DiskBackend, DiskContent, FoundDisk, NoFence, OpenDisk, ShardBackend, Work};
+pub use addresses::{INTERFACE, MemoryAddresses};
 pub use iscsi::MemoryIscsi;
 use pools::PoolState;
 use shard_runtime::SystemClock;
@@ -37,6 +39,8 @@ pub struct Machine {
     pub busy: Mutex<BTreeMap<String, u32>>,
     disks: Mutex<BTreeMap<String, Arc<MemoryDisk>>>,
     pools: Mutex<BTreeMap<Uuid, Arc<Mutex<PoolState>>>>,
+    /// Its network.
+    pub addresses: Arc<MemoryAddresses>,
     guids: Mutex<u128>,
     epochs: Mutex<BTreeMap<Uuid, u64>>,
     /// Who had a pool last, where that is none of the nodes here: by what pools know it, and its name.
@@ -60,6 +64,7 @@ impl Machine {
             budget: Budget::default(),
             iscsi: Arc::new(MemoryIscsi::default()),
             smb: Arc::new(MemorySmb::default()),
+            addresses: self.addresses.clone(),
             users: crate::system::users(data, Arc::new(SystemClock::new())),
         }
     }

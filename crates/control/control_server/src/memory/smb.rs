@@ -1,6 +1,7 @@
 //! SMB that nobody can connect to: remembers what it is to serve.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 
 use control_api::{Config, Listener, Session, ShareConfig, ShareTraffic, SmbOpen};
@@ -116,6 +117,12 @@ impl SmbBackend for MemorySmb {
     fn administered_by(&self, _node: Weak<dyn SmbAdministration>) {}
 
     fn refresh(&self) {}
+
+    fn connections_to(&self, _address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
+        Vec::new()
+    }
+
+    fn abandon_connections_to(&self, _address: IpAddr) {}
 
     fn stop(&self) -> Work<'_, ()> {
         now(Ok(()))

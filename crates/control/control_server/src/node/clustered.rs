@@ -135,11 +135,19 @@ impl Node {
         }
     }
 
-    /// The configuration by which this node serves: its portals have tags that no other node's have, though the target is the same.
+    /// The configuration by which this node serves, also at service addresses that are here: its portals have tags that no other node's have, though the target is the same.
     pub(super) fn serving_config(&self) -> Current {
         let current = self.config.current();
-        let Some(cluster) = self.cluster.get() else { return current };
+        let listeners = self.addresses.listeners(&current.config.smb.listen);
+        let portals = self.addresses.portals(&current.config.portals);
+        if self.cluster.get().is_none() && listeners.is_empty() && portals.is_empty() {
+            return current;
+        }
         let mut config = (*current.config).clone();
+        config.smb.listen.extend(listeners);
+        config.portals.extend(portals);
+        let current = Current { config: Arc::new(config.clone()), ..current };
+        let Some(cluster) = self.cluster.get() else { return current };
         // One name for shares, whichever node they are on.
         if config.smb.name.is_empty() {
             config.smb.name = cluster.name().to_string();
@@ -258,7 +266,14 @@ impl Node {
             .config
             .with(|config| config.pools.iter().map(|pool| (pool.guid, pool.name.clone())).collect());
         let why = |pool: Uuid| self.pools.lock().get(&pool).and_then(|slot| slot.reason.clone());
-        Ok(cluster.show(pools, why).await)
+        let mut shown = cluster.show(pools, why).await;
+        self.config.with(|config| {
+            for pool in &mut shown.pools {
+                let known = config.pools.iter().find(|known| known.guid == pool.guid);
+                pool.address = known.and_then(|known| known.address.clone());
+            }
+        });
+        Ok(shown)
     }
 
     /// Lets a node take no pools, and give away those that it has when it is drained.
@@ -398,14 +413,43 @@ impl Node {
     /// # Errors
     /// When it cannot be read: what was known goes on.
     async fn catch_up(&self) -> Result<(), Problem> {
-        if !self.config.catch_up()? {
-            return Ok(());
+        if self.config.catch_up()? {
+            self.serve_by_new_config().await;
         }
+        Ok(())
+    }
+
+    async fn serve_by_new_config(&self) {
         tracing::info!("the configuration was changed by another node");
         self.look().await;
         self.close_dropped_pools().await;
         self.open_pools(None).await;
         self.reconcile().await;
+    }
+
+    /// Takes up what other nodes have changed, before what clients had open in a pool is brought back: a share that this node has not
+    /// heard of yet would be taken for one that is gone, and what clients have open in it with it. Who follows changes may be behind by
+    /// now; the rest of what follows from a change goes on beside.
+    ///
+    /// # Errors
+    /// When the shared state cannot be read now; what clients have open stays in the pool. A configuration that this node does not
+    /// understand (of a newer release) keeps no pool away: it serves by the one that it knows.
+    pub(super) fn catch_up_before_restoring(&self) -> Result<(), Problem> {
+        match self.config.catch_up() {
+            Ok(false) => {}
+            Ok(true) => {
+                if let Some(node) = self.arc() {
+                    tokio::spawn(async move { node.serve_by_new_config().await });
+                }
+            }
+            Err(problem) if problem.code == Code::Unavailable => return Err(problem),
+            Err(problem) => {
+                tracing::error!(%problem, "the node serves by the configuration that it knew last")
+            }
+        }
+        if let Err(problem) = self.catch_up_users() {
+            tracing::warn!(%problem, "the node serves the users that it knew last");
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod addresses;
 mod apply;
 mod cache;
 mod chap;
@@ -205,6 +206,7 @@ pub struct Node {
     network: Network,
     events: Events,
     changing: Changing,
+    addresses: addresses::Addresses,
     /// Names of LUNs whose files are being made.
     making: Mutex<BTreeSet<String>>,
     /// Names of volumes that are being made.
@@ -242,6 +244,7 @@ impl Node {
             access: Access::open(data.join("tokens.json"), clock.clone()),
             events: Events::default(),
             changing: Changing::default(),
+            addresses: addresses::Addresses::default(),
             audit: Audit::new(data.join("audit.jsonl")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,

@@ -90,16 +90,26 @@ impl Node {
                 },
             })
             .collect();
+        self.config.with(|config| {
+            for pool in &mut pools {
+                let configured = config.pools.iter().find(|known| known.guid == pool.guid);
+                pool.address = configured.and_then(|known| self.addresses.shown(known));
+            }
+        });
         pools.sort_by(|a, b| (a.redundancy, a.state, &a.name).cmp(&(b.redundancy, b.state, &b.name)));
         Ok(pools)
     }
 
     /// A pool with its parts.
     pub async fn pool_show(&self, name: &str) -> Result<PoolDetail, Problem> {
-        let (_, handle) = self.pool(name)?;
+        let (guid, handle) = self.pool(name)?;
         let info = self.pool_info(&handle);
+        let address = self.config.with(|config| {
+            let configured = config.pools.iter().find(|known| known.guid == guid)?;
+            self.addresses.shown(configured)
+        });
         Ok(PoolDetail {
-            pool: summary(&info),
+            pool: Pool { address, ..summary(&info) },
             members: info.members,
             spaces: info.spaces.into_iter().map(|space| space.state).collect(),
             scrub: info.scrub,
@@ -213,7 +223,7 @@ impl Node {
             if config.pools.iter().any(|pool| pool.name == name) {
                 return Err(taken("pool", name));
             }
-            config.pools.push(PoolConfig { name: name.to_owned(), guid });
+            config.pools.push(PoolConfig::new(name, guid));
             Ok(())
         })
     }
@@ -305,7 +315,7 @@ impl Node {
                 if config.pools.iter().any(|pool| pool.name == name) {
                     return Err(taken("pool", &name));
                 }
-                config.pools.push(PoolConfig { name: name.clone(), guid });
+                config.pools.push(PoolConfig::new(&name, guid));
             }
             Ok(())
         })?;
@@ -426,6 +436,7 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         copied_bytes: 0,
         slab_bytes: 0,
         epoch: 0,
+        address: None,
     }
 }
 
@@ -459,6 +470,7 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
         copied_bytes: info.copied_bytes,
         slab_bytes: info.slab_bytes,
         epoch: info.epoch,
+        address: None,
     }
 }
 

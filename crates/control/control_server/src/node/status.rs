@@ -69,6 +69,7 @@ impl Node {
         issues.extend(self.qos_issues());
         issues.extend(self.smb_issues(&shares_here, ready));
         issues.extend(self.http_issues());
+        issues.extend(self.addresses.issues());
         let cluster = self.cluster_show().await.ok();
         issues.extend(cluster.iter().flat_map(findings::of_nodes));
         issues.extend(self.findings_of_names());

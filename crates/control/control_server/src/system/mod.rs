@@ -1,5 +1,6 @@
 //! The parts of this machine behind the node's seams.
 
+mod addresses;
 mod bus;
 mod content;
 mod disks;
@@ -86,6 +87,7 @@ pub(crate) fn backends(
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.clone())?),
         budget,
         smb,
+        addresses: Arc::new(addresses::MachineNetwork::default()),
         users,
         shards,
     })

@@ -184,11 +184,12 @@ impl Inner {
 
     async fn forget(&self, pool: Guid) -> io::Result<()> {
         let (owner, vote) = self.keys(pool);
-        let served = Key::Served(PoolId(Uuid::from_bytes(pool.0))).path(&self.cluster);
+        let id = PoolId(Uuid::from_bytes(pool.0));
+        let (served, clients) = (Key::Served(id).path(&self.cluster), Key::Clients(id).path(&self.cluster));
         for _ in 0..TRIES {
             let kept = self.read(pool).await?;
             self.refuse_held(&kept)?;
-            let steps = [&owner, &vote, &served].map(|key| Step::Delete(key.clone()));
+            let steps = [&owner, &vote, &served, &clients].map(|key| Step::Delete(key.clone()));
             if self.change(pool, &kept, steps.to_vec()).await? {
                 return self.earlier.forget(pool);
             }

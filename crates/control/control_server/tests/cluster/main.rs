@@ -2,6 +2,7 @@
 #![cfg(feature = "memory")]
 #![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
+mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
 mod names;

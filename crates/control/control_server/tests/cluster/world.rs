@@ -9,7 +9,7 @@ use cluster_node::{Incarnations, LinkTls, Settings, Timings, node_name};
 use cluster_store::keys::{ClusterName, NodeId};
 use cluster_store::{ClusterStore, LocalStore};
 use control_server::cluster::Membership;
-use control_server::memory::{Machine, MemoryIscsi, MemorySmb};
+use control_server::memory::{Machine, MemoryAddresses, MemoryIscsi, MemorySmb};
 use control_server::{FoundDisk, NodeOptions, Running};
 use serde_json::{Value, json};
 use shard_runtime::SystemClock;
@@ -49,6 +49,7 @@ pub(crate) struct World {
 pub(crate) struct Member {
     pub(crate) iscsi: Arc<MemoryIscsi>,
     pub(crate) smb: Arc<MemorySmb>,
+    pub(crate) addresses: Arc<MemoryAddresses>,
     runtime: Runtime,
     running: Option<Running>,
     ice: Arc<(Mutex<bool>, Condvar)>,
@@ -98,13 +99,14 @@ impl World {
         let runtime =
             Builder::new_multi_thread().worker_threads(THREADS).enable_all().build().expect("a runtime");
         let (iscsi, smb) = (Arc::new(MemoryIscsi::default()), Arc::new(MemorySmb::default()));
+        let addresses = Arc::new(MemoryAddresses::default());
         let options = NodeOptions { data_dir: self.data(number), socket: None, shards: None, http: None };
         let (machine, parts, membership) =
-            (self.machine.clone(), (iscsi.clone(), smb.clone()), self.membership(number));
+            (self.machine.clone(), (iscsi.clone(), smb.clone(), addresses.clone()), self.membership(number));
         let running = runtime.block_on(async move {
             let backends = move |data: &Path, _| {
                 let mut backends = machine.backends(data);
-                (backends.iscsi, backends.smb) = parts;
+                (backends.iscsi, backends.smb, backends.addresses) = parts;
                 Ok(backends)
             };
             let clock = Arc::new(SystemClock::new());
@@ -112,7 +114,7 @@ impl World {
             node.wait_ready().await;
             node
         });
-        Member { iscsi, smb, runtime, running: Some(running), ice: Arc::default() }
+        Member { iscsi, smb, addresses, runtime, running: Some(running), ice: Arc::default() }
     }
 }
 

@@ -119,6 +119,7 @@ fn who_sees_secrets_or_says_who_may_is_an_administrator() {
         "snapshot_diff",
         "snapshot_apply",
         "pool_create",
+        "pool_update",
         "pool_delete",
         "volume_delete",
         "lun_create",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use file_store::FileKind;
+use futures_util::StreamExt as _;
 use smb_protocol::NtStatus;
 
 use super::{LeaseRecord, LockRecord, OpenRecord};
@@ -16,6 +17,9 @@ use crate::file_system::Core;
 use crate::locks::{ByteRange, Lock};
 use crate::node::Pin;
 use crate::open::{NewOpen, Open};
+
+/// How many opens are brought back at a time: enough to keep the disks of a volume busy.
+const AT_A_TIME: usize = 32;
 
 impl Open {
     /// Its durable form, as it is now.
@@ -76,13 +80,10 @@ impl Open {
 
 impl FileSystem {
     /// Brings disconnected persistent opens back, before anything else is served. Each is as it was, without a holder,
-    /// or the reason why it cannot be, in the order of the records.
+    /// or the reason why it cannot be, in the order of the records. Several are on their way at a time: clients wait for the last.
     pub async fn restore(&self, records: Vec<OpenRecord>) -> Vec<Result<Arc<Open>>> {
-        let mut restored = Vec::with_capacity(records.len());
-        for record in records {
-            restored.push(self.core.restore_one(record).await);
-        }
-        restored
+        let restoring = records.into_iter().map(|record| self.core.restore_one(record));
+        futures_util::stream::iter(restoring).buffered(AT_A_TIME).collect().await
     }
 }
 

@@ -49,7 +49,9 @@ pub(crate) fn run(
                 Lasting::No => false,
                 // Made without a name, and asked for without one.
                 Lasting::V1 | Lasting::Resilient => !persistent,
-                Lasting::V2 { persistent: is } => is == persistent,
+                Lasting::V2 { persistent: false } => !persistent,
+                // It outlives the server, and so does the client's identity: nobody else comes for it.
+                Lasting::V2 { persistent: true } => persistent && open.client == call.conn.client(),
             };
         (open, fits)
     } else {

@@ -96,6 +96,20 @@ pub struct Served {
     shards: Shards,
 }
 
+/// The files of a store.
+pub fn files(store: Arc<impl FileStore>) -> FileSystem {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let options = VolumeOptions {
+        label: "memory".to_owned(),
+        serial: 0x0123_4567_89ab_cdef,
+        id: Guid([7; 16]),
+        created: FileTime::from_unix_nanos(clock.wall().0 as i64),
+        cluster: MemoryStore::UNIT as u32,
+        kind: "NTFS".to_owned(),
+    };
+    FileSystem::new(store, clock, Arc::new(SystemEntropy), options)
+}
+
 /// A share of all files for everybody.
 pub fn share(files: &FileSystem) -> ShareConfig {
     ShareConfig {
@@ -132,19 +146,7 @@ pub fn serve_within(
 ) -> Result<Served, Box<dyn std::error::Error>> {
     let shards = Shards::start(2)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let files = FileSystem::new(
-        store,
-        Arc::clone(&clock),
-        Arc::new(SystemEntropy),
-        VolumeOptions {
-            label: "memory".to_owned(),
-            serial: 0x0123_4567_89ab_cdef,
-            id: Guid([7; 16]),
-            created: FileTime::from_unix_nanos(clock.wall().0 as i64),
-            cluster: MemoryStore::UNIT as u32,
-            kind: "NTFS".to_owned(),
-        },
-    );
+    let files = files(store);
     let users = Arc::new(TwoUsers::default());
     let server = SmbServer::new(
         config,

@@ -82,6 +82,7 @@ fn pool(state: PoolState) -> Pool {
         repair_bytes: 0,
         copied_bytes: 0,
         slab_bytes: 0,
+        address: None,
         epoch: 0,
     }
 }

@@ -16,6 +16,8 @@ impl Node {
     /// What could not be done cleanly comes back; whoever opens the pool next does it as after a crash.
     pub(in crate::node) async fn give_up(&self, turn: &Turn, release: bool) -> Vec<Problem> {
         turn.begin(Step::Stop);
+        // Who connects to it finds what is served, or nobody.
+        self.settle_addresses().await;
         let pool = turn.pool;
         let open: Vec<(String, Arc<dyn VolumeHandle>)> = {
             let mut all = self.volumes.lock();

@@ -136,10 +136,16 @@ impl NodeDriver {
             let done = match order {
                 Order::Open => driver.open(&turn, epoch).await,
                 _ if !driver.node.is_open(pool) => Err(Failure::Trouble),
-                Order::Restore => {
-                    driver.node.restore(&turn).await;
-                    Ok(())
-                }
+                Order::Restore => match driver.node.catch_up_before_restoring() {
+                    Ok(()) => {
+                        driver.node.restore(&turn).await;
+                        Ok(())
+                    }
+                    Err(problem) => {
+                        tracing::error!(%pool, %problem, "what clients had open is not brought back: the state of the cluster cannot be read");
+                        Err(Failure::Trouble)
+                    }
+                },
                 _ => {
                     driver.node.publish(&turn).await;
                     Ok(())

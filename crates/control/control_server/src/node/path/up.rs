@@ -257,6 +257,7 @@ impl Node {
         self.serve_pool(Some(turn.pool)).await;
         turn.begin(Step::Serving);
         self.settle_cluster_names_later(turn);
+        self.look_at_addresses();
         self.delete_leftovers().await;
         // Volumes of other pools may have waited for a log in this one.
         self.wake_entangled(turn.pool);

@@ -44,7 +44,9 @@ impl MachineInterfaces {
     pub(super) fn look(&self) {
         match if_addrs::get_if_addrs() {
             Ok(found) => {
-                let known = found.into_iter().filter(|each| is_up(&each.name)).map(|each| Known {
+                // A service address moves away with its pool: it is nothing to open further connections to.
+                let own = found.into_iter().filter(|each| !each.name.ends_with(service_address::LABEL));
+                let known = own.filter(|each| is_up(&each.name)).map(|each| Known {
                     link_speed: link_speed(&each.name, each.is_loopback()),
                     rss: receive_queues(&each.name) > 1,
                     address: each.ip(),

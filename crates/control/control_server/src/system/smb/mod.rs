@@ -14,7 +14,7 @@ mod tests;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -333,6 +333,14 @@ impl SmbBackend for Smb {
     fn refresh(&self) {
         self.interfaces.look();
         self.view.note_activity();
+    }
+
+    fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
+        self.server.connections_to(address)
+    }
+
+    fn abandon_connections_to(&self, address: IpAddr) {
+        self.server.abandon_connections_to(address);
     }
 
     fn stop(&self) -> Work<'_, ()> {

@@ -1,0 +1,385 @@
+//! Service addresses of pools: each is where its pool is served, and nowhere else.
+//!
+//! ```text
+//!   published ─┐                        ┌─ hold: the kernel has it for a few seconds, renewed before they are over
+//!   given up ──┼─► keep (one at a time) ┼─ announce, and tell clients of the owner before that their connections are gone
+//!   every look ┘                        └─ release
+//! ```
+//! Invariants:
+//! * An address is here while its pool is served here and the node may answer for it, at most [`service_address::LIFETIME`] longer:
+//!   also when the process dies, or stands still.
+//! * It comes when all shares of the pool are published, and goes before the first of them is withdrawn: who connects to it finds them.
+//! * An address that the machine has otherwise is never touched.
+//! * A pool is served whether or not it gets its address.
+//!
+//! A planned move ends the connections to the address here without a word: the next owner tells the clients when it is ready for them.
+//! A client that hears of it earlier connects to nobody, and then waits for a second before it tries again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster_store::keys::PoolId;
+use control_api::{
+    Code, Issue, PoolAddress, PoolConfig, PoolDetail, PoolUpdate, PortalConfig, Problem, ServiceAddress,
+    Severity,
+};
+use parking_lot::Mutex;
+use shard_runtime::Monotonic;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use super::path::Step;
+use super::{Node, missing};
+
+/// How often is looked at which addresses are to be here.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often an address is renewed: well before it is over.
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// For so long the network is told of a new address again and again: a machine that stands still may answer for it meanwhile.
+const ANNOUNCED_FOR: Duration = Duration::from_secs(10);
+
+/// An address that is here, or should be.
+#[derive(Clone)]
+struct Held {
+    at: ServiceAddress,
+    here: bool,
+    since: Monotonic,
+    renewed: Option<Monotonic>,
+    problem: Option<Problem>,
+    /// Who is connected to it, as the shared state has it.
+    clients: BTreeSet<(SocketAddr, SocketAddr)>,
+}
+
+/// The service addresses of a node.
+#[derive(Default)]
+pub(super) struct Addresses {
+    held: Mutex<BTreeMap<Uuid, Held>>,
+    /// Held by whoever makes it so.
+    keeping: tokio::sync::Mutex<()>,
+    look: Notify,
+}
+
+impl Addresses {
+    /// Addresses that are here.
+    fn here(&self) -> Vec<IpAddr> {
+        self.held.lock().values().filter(|held| held.here).map(|held| held.at.ip).collect()
+    }
+
+    fn change(&self, pool: Uuid, change: impl FnOnce(&mut Held)) {
+        if let Some(held) = self.held.lock().get_mut(&pool) {
+            change(held);
+        }
+    }
+
+    /// The pool's address as it is shown.
+    pub(super) fn shown(&self, pool: &PoolConfig) -> Option<PoolAddress> {
+        let address = pool.address.clone()?;
+        let held = self.held.lock();
+        let held = held.get(&pool.guid).filter(|held| held.at.to_string() == address);
+        Some(PoolAddress {
+            address,
+            interface: pool.interface.clone(),
+            here: held.is_some_and(|held| held.here),
+            problem: held.and_then(|held| held.problem.as_ref()).map(|problem| problem.detail.clone()),
+        })
+    }
+
+    /// What is wrong with them.
+    pub(super) fn issues(&self) -> Vec<Issue> {
+        let held = self.held.lock();
+        let troubled = held.values().filter_map(|held| Some((&held.at, held.problem.as_ref()?)));
+        let issue = |(at, problem): (&ServiceAddress, &Problem)| Issue {
+            severity: Severity::Error,
+            subject: format!("address {at}"),
+            detail: format!("its pool is served, but not at it: {}", problem.detail),
+            todo: problem.todo.clone().unwrap_or_else(|| {
+                "The pool is served at the node's own addresses meanwhile; it is tried again by itself."
+                    .into()
+            }),
+        };
+        troubled.map(issue).collect()
+    }
+
+    /// Where shares are to be served besides these addresses.
+    pub(super) fn listeners(&self, configured: &[String]) -> Vec<String> {
+        let configured: Vec<SocketAddr> = configured.iter().filter_map(|text| text.parse().ok()).collect();
+        let mut more = BTreeSet::new();
+        for ip in self.here() {
+            let ports: BTreeSet<u16> = configured.iter().map(SocketAddr::port).collect();
+            for port in ports {
+                let of_port = configured.iter().filter(|each| each.port() == port);
+                if !of_port.clone().any(|each| covers(each.ip(), ip)) {
+                    more.insert(SocketAddr::new(ip, port).to_string());
+                }
+            }
+        }
+        more.into_iter().collect()
+    }
+
+    /// Where targets are to be served besides these portals: at the same ports, in the same groups.
+    pub(super) fn portals(&self, configured: &[PortalConfig]) -> Vec<PortalConfig> {
+        let mut more: Vec<PortalConfig> = Vec::new();
+        for portal in configured {
+            let listening: Vec<String> = configured.iter().map(|portal| portal.address.clone()).collect();
+            let Ok(at) = portal.address.parse::<SocketAddr>() else { continue };
+            for address in self.listeners(&listening) {
+                let same_port = address.parse::<SocketAddr>().is_ok_and(|new| new.port() == at.port());
+                if same_port && more.iter().all(|known| known.address != address) {
+                    more.push(PortalConfig { address, ..portal.clone() });
+                }
+            }
+        }
+        more
+    }
+}
+
+/// Whether who listens at one address is reached at the other.
+fn covers(listening: IpAddr, address: IpAddr) -> bool {
+    match listening {
+        IpAddr::V4(any) if any.is_unspecified() => address.is_ipv4(),
+        IpAddr::V6(any) if any.is_unspecified() => true,
+        one => one.to_canonical() == address,
+    }
+}
+
+impl Node {
+    /// Has the addresses of pools that are served here, and no others, until the node stops.
+    pub async fn keep_addresses(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = self.addresses.look.notified() => {}
+                () = self.stopped() => break,
+            }
+            self.settle_addresses().await;
+        }
+        self.settle_addresses().await;
+    }
+
+    /// Something may have changed: a pool is published.
+    pub(super) fn look_at_addresses(&self) {
+        self.addresses.look.notify_one();
+    }
+
+    fn may_have_addresses_of(&self, pool: Uuid) -> bool {
+        self.path(pool).step() == Step::Serving
+            && self.is_open(pool)
+            && !*self.stopping.borrow()
+            && self.cluster.get().is_none_or(|cluster| cluster.may_answer())
+    }
+
+    /// Makes the machine have the addresses of pools that are served here, and no others. When it ends, an address of a pool that is not
+    /// served here is not here.
+    pub(super) async fn settle_addresses(&self) {
+        let _keeping = self.addresses.keeping.lock().await;
+        let wanted: BTreeMap<Uuid, ServiceAddress> = self.config.with(|config| {
+            let with = config.pools.iter().filter_map(|pool| Some((pool.guid, ServiceAddress::of(pool)?)));
+            with.filter(|(pool, _)| self.may_have_addresses_of(*pool)).collect()
+        });
+        let before = self.listens_besides();
+        let unwanted: Vec<(Uuid, Held)> = {
+            let held = self.addresses.held.lock();
+            let unwanted = held.iter().filter(|(pool, held)| wanted.get(*pool) != Some(&held.at));
+            unwanted.map(|(pool, held)| (*pool, held.clone())).collect()
+        };
+        for (pool, held) in unwanted {
+            self.let_address_go(pool, &held).await;
+        }
+        if !wanted.is_empty() {
+            for (pool, at) in wanted {
+                self.have_address(pool, at).await;
+            }
+            self.note_clients();
+        }
+        if self.listens_besides() != before {
+            self.serve_node().await;
+        }
+    }
+
+    /// Where is listened because of addresses that are here.
+    fn listens_besides(&self) -> (Vec<String>, Vec<PortalConfig>) {
+        self.config.with(|config| {
+            (self.addresses.listeners(&config.smb.listen), self.addresses.portals(&config.portals))
+        })
+    }
+
+    async fn let_address_go(&self, pool: Uuid, held: &Held) {
+        if held.here {
+            let clients = self.backends.smb.connections_to(held.at.ip);
+            match self.backends.addresses.release(&held.at).await {
+                Ok(()) => tracing::info!(address = %held.at, "a service address is not here any more"),
+                // It is gone in a few seconds: nobody renews it.
+                Err(problem) => {
+                    tracing::error!(address = %held.at, %problem, "a service address cannot be taken away");
+                }
+            }
+            // Before the next owner reads it; who may not answer any more has no say.
+            if let Some(cluster) = self.cluster.get().filter(|cluster| cluster.may_answer()) {
+                cluster.say_last_clients(PoolId(pool), clients).await;
+            }
+            self.backends.smb.abandon_connections_to(held.at.ip);
+        }
+        let mut all = self.addresses.held.lock();
+        all.remove(&pool);
+        // Where it was the first of its network on an interface, the others of that network have gone with it.
+        all.values_mut().for_each(|other| other.renewed = None);
+    }
+
+    async fn have_address(&self, pool: Uuid, at: ServiceAddress) {
+        let now = self.clock.now();
+        let known = self.addresses.held.lock().get(&pool).cloned();
+        if known.as_ref().is_some_and(|held| held.renewed.is_some_and(|last| now.since(last) < RENEW_EVERY)) {
+            return;
+        }
+        let new = !known.as_ref().is_some_and(|held| held.here);
+        let had = match self.refuse_own(&at, new).await {
+            Ok(()) => self.backends.addresses.hold(&at).await,
+            Err(problem) => Err(problem),
+        };
+        let since = known.as_ref().filter(|held| held.here).map_or(now, |held| held.since);
+        let told = known.as_ref().and_then(|held| held.problem.as_ref());
+        if let Err(problem) = &had
+            && told != Some(problem)
+        {
+            tracing::error!(address = %at, %problem, "a pool does not get its address");
+        }
+        let here = had.is_ok();
+        let clients = known.map(|held| held.clients).unwrap_or_default();
+        let held = Held { at: at.clone(), here, since, renewed: Some(now), problem: had.err(), clients };
+        self.addresses.held.lock().insert(pool, held);
+        if !here {
+            return;
+        }
+        if new || now.since(since) < ANNOUNCED_FOR {
+            self.announce(pool, &at, new).await;
+        }
+    }
+
+    /// Tells the network where an address is; and, when it is new here, those who were connected to it elsewhere.
+    async fn announce(&self, pool: Uuid, at: &ServiceAddress, new: bool) {
+        if let Err(problem) = self.backends.addresses.announce(at).await {
+            self.addresses.change(pool, |held| held.problem = Some(problem));
+        }
+        if !new {
+            return;
+        }
+        tracing::info!(address = %at, "a service address is here");
+        let Some(cluster) = self.cluster.get() else { return };
+        let clients = cluster.clients_of(PoolId(pool)).await;
+        if clients.is_empty() {
+            return;
+        }
+        tracing::info!(address = %at, clients = clients.len(), "clients of the owner before are told to connect again");
+        if let Err(problem) = self.backends.addresses.tell_clients(at.ip, &clients).await {
+            tracing::warn!(address = %at, %problem, "clients find out by themselves that their connections are gone");
+        }
+    }
+
+    /// Says in the shared state who is connected to the addresses that are here, for the next owner.
+    fn note_clients(&self) {
+        let Some(cluster) = self.cluster.get() else { return };
+        let here: Vec<(Uuid, Held)> = {
+            let held = self.addresses.held.lock();
+            held.iter().filter(|(_, held)| held.here).map(|(pool, held)| (*pool, held.clone())).collect()
+        };
+        for (pool, held) in here {
+            let now: BTreeSet<_> = self.backends.smb.connections_to(held.at.ip).into_iter().collect();
+            if now == held.clients {
+                continue;
+            }
+            let said: Vec<_> = now.iter().copied().collect();
+            self.addresses.change(pool, |held| held.clients = now);
+            cluster.say_clients(PoolId(pool), said);
+        }
+    }
+
+    /// An address that the machine has otherwise is its own, and stays so.
+    async fn refuse_own(&self, at: &ServiceAddress, new: bool) -> Result<(), Problem> {
+        if !new {
+            return Ok(());
+        }
+        let all = self.backends.addresses.all().await?;
+        let own = all.iter().find(|known| known.at.ip == at.ip && !known.is_service);
+        own.map_or(Ok(()), |own| {
+            let detail = format!(
+                "{} is an address of node {} itself, on {}",
+                at.ip,
+                self.name(),
+                own.at.interface.as_deref().unwrap_or("an interface")
+            );
+            Err(Problem::new(Code::InUse, detail)
+                .todo("Give the pool an address that no machine has: it moves to other nodes."))
+        })
+    }
+
+    /// Changes a pool's service address. The node that has the pool is asked: it looks whether the address is free.
+    ///
+    /// # Errors
+    /// When there is no such pool here, or the address cannot be its own.
+    pub async fn pool_update(&self, name: &str, update: PoolUpdate) -> Result<PoolDetail, Problem> {
+        let (guid, _) = self.pool(name)?;
+        let mut before = None;
+        let wanted = self.config.with(|config| {
+            let found = config.pools.iter().find(|pool| pool.guid == guid)?;
+            before = ServiceAddress::of(found);
+            let mut wanted = found.clone();
+            let or_none = |text: &String| (!text.is_empty()).then(|| text.clone());
+            if let Some(address) = &update.address {
+                wanted.address = or_none(address);
+                if wanted.address.is_none() {
+                    wanted.interface = None;
+                }
+            }
+            if let Some(interface) = &update.interface {
+                wanted.interface = or_none(interface);
+            }
+            Some(wanted)
+        });
+        let wanted = wanted.ok_or_else(|| missing("pool", name, "holdfast pool list"))?;
+        if wanted.address.is_none() && wanted.interface.is_some() {
+            let detail = format!("Pool {} has no address that could be on an interface.", wanted.name);
+            return Err(Problem::new(Code::InvalidRequest, detail)
+                .todo("Give both: --address 192.0.2.50/24 --interface eth1."));
+        }
+        if let Some(text) = &wanted.address {
+            let at = ServiceAddress::parse(text, wanted.interface.as_deref())?;
+            if before.as_ref().is_none_or(|before| before.ip != at.ip) {
+                self.refuse_taken(guid, &at).await?;
+            }
+            self.backends.addresses.interface_for(&at).await?;
+        }
+        self.config.change(|config| {
+            let found = config.pools.iter_mut().find(|pool| pool.guid == guid);
+            let found = found.ok_or_else(|| missing("pool", name, "holdfast pool list"))?;
+            (found.address, found.interface) = (wanted.address.clone(), wanted.interface.clone());
+            Ok(())
+        })?;
+        self.settle_addresses().await;
+        self.pool_show(name).await
+    }
+
+    /// An address that somebody else has can't be a pool's.
+    async fn refuse_taken(&self, pool: Uuid, at: &ServiceAddress) -> Result<(), Problem> {
+        let other = self.config.with(|config| {
+            let others = config.pools.iter().filter(|other| other.guid != pool);
+            let mut with = others.filter_map(|other| Some((other, ServiceAddress::of(other)?)));
+            with.find(|(_, known)| known.ip == at.ip).map(|(other, _)| other.name.clone())
+        });
+        if let Some(other) = other {
+            return Err(Problem::new(
+                Code::InUse,
+                format!("Pool {other} has the address {} already.", at.ip),
+            )
+            .todo("Each pool moves by itself: give each an address of its own."));
+        }
+        self.refuse_own(at, true).await?;
+        if let Some(mac) = self.backends.addresses.claimant(at).await? {
+            let detail =
+                format!("Another machine answers for {}: the one with the MAC address {mac}.", at.ip);
+            return Err(Problem::new(Code::InUse, detail).todo("Choose an address that no machine has."));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The service address of a pool is where the pool is, and nowhere else.
+
+use serde_json::{Value, json};
+
+use crate::world::{Member, World, comes, make};
+
+const ADDRESS: &str = "10.0.0.50/24";
+
+/// Whether a node's machine has the address.
+fn has(node: &Member) -> bool {
+    node.addresses.held.lock().iter().any(|at| at.to_string() == ADDRESS)
+}
+
+fn set(node: &Member, update: &Value) {
+    node.send("PATCH", "/v1/pools/p", update);
+}
+
+#[test]
+fn an_address_goes_with_its_pool() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let (second, third) = (world.start(2), world.start(3));
+    comes("all take part", || [&second, &third].iter().all(|node| node.takes_part()));
+    comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
+    let told = second.refused("PATCH", "/v1/pools/p", &json!({ "address": ADDRESS }), "other-node");
+    assert!(told.contains("node n1"), "{told}");
+    set(&first, &json!({ "address": ADDRESS }));
+    assert!(has(&first), "it is there when it has been given");
+    assert_eq!(first.addresses.announced.lock().first().map(ToString::to_string), Some("10.0.0.50".into()));
+    let shown = first.get("/v1/pools/p")["address"].clone();
+    assert_eq!(shown, json!({ "address": ADDRESS, "here": true }));
+    comes("the others know", || second.get("/v1/cluster")["pools"][0]["address"] == ADDRESS);
+
+    first.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
+    assert!(!has(&first), "it goes before the pool");
+    comes("the next owner has it", || has(&second) && second.serves("l", "s"));
+    assert!(!second.addresses.announced.lock().is_empty(), "the network knows");
+
+    second.kill();
+    comes("one of the others has it", || has(&first) || has(&third));
+    let (owner, other) = if has(&first) { (&first, &third) } else { (&third, &first) };
+    assert!(owner.serves("l", "s") && !has(other));
+    owner.freeze();
+    comes("the other one has it", || has(other));
+    owner.thaw();
+    comes("who stood still lets go of it", || !has(owner));
+    assert!(has(other) && other.serves("l", "s"));
+
+    set(other, &json!({ "address": "" }));
+    assert!(!has(other));
+    assert!(other.get("/v1/pools/p").get("address").is_none(), "it is served at the node's addresses");
+    assert!(other.serves("l", "s"));
+    for node in [first, third] {
+        node.stop();
+    }
+}
+
+#[test]
+fn an_address_that_somebody_has_is_refused_and_a_pool_is_served_without() {
+    let world = World::new();
+    let node = world.start(1);
+    comes("the node takes part", || node.takes_part());
+    make(&node);
+    let refused = |update: Value, code: &str| node.refused("PATCH", "/v1/pools/p", &update, code);
+    let own = control_api::ServiceAddress::parse("10.0.0.1/24", Some("eth0")).expect("an address");
+    node.addresses.own.lock().push(own);
+    let told = refused(json!({ "address": "10.0.0.1/24" }), "in-use");
+    assert!(told.contains("node n1 itself") && told.contains("eth0"), "{told}");
+    let other = ("10.0.0.9".parse().expect("an address"), "02:00:00:00:00:09".to_owned());
+    node.addresses.elsewhere.lock().extend([other]);
+    let told = refused(json!({ "address": "10.0.0.9/24" }), "in-use");
+    assert!(told.contains("02:00:00:00:00:09"), "{told}");
+    refused(json!({ "address": "10.0.0.50" }), "invalid-request");
+    refused(json!({ "interface": "eth0" }), "invalid-request");
+    let told = refused(json!({ "address": ADDRESS, "interface": "eth7" }), "invalid-request");
+    assert!(told.contains("eth7"), "{told}");
+    assert!(node.addresses.held.lock().is_empty() && node.get("/v1/pools/p").get("address").is_none());
+
+    node.send("POST", "/v1/pools", &json!({ "name": "q", "disks": ["c", "d"], "confirm": "q" }));
+    node.send("PATCH", "/v1/pools/q", &json!({ "address": "10.0.0.51/24" }));
+    let told = refused(json!({ "address": "10.0.0.51/24" }), "in-use");
+    assert!(told.contains("Pool q"), "{told}");
+
+    // The machine does not let the node: the pool is served all the same, and the status says what to do.
+    *node.addresses.forbidden.lock() = true;
+    set(&node, &json!({ "address": ADDRESS }));
+    assert!(!has(&node) && node.serves("l", "s"));
+    let shown = node.get("/v1/pools/p")["address"].clone();
+    assert!(
+        shown["here"] == false && shown["problem"].as_str().is_some_and(|why| why.contains("may not")),
+        "{shown}"
+    );
+    let issues = node.get("/v1/status")["issues"].clone();
+    assert!(
+        issues
+            .as_array()
+            .is_some_and(|all| all.iter().any(|issue| issue["subject"] == format!("address {ADDRESS}"))),
+        "{issues}"
+    );
+    *node.addresses.forbidden.lock() = false;
+    comes("it gets it when it may", || has(&node));
+    assert_eq!(node.get("/v1/status")["issues"], json!([]));
+    node.stop();
+}

@@ -1,0 +1,306 @@
+//! Three nodes of a cluster in network namespaces, as three machines on one switch: an address can move between them. Their disks are LUNs
+//! of a node on its own, and etcd runs beside it, where the clients are, too.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use cluster_identity::{Authority, CLUSTER_DIR};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+use test_etcd::Etcd;
+
+use super::Context;
+use super::cluster::{failed, identity, now};
+use super::multipath::Net;
+use super::shared_units::unit;
+use crate::node::{Node, Options, binary};
+use crate::process::{Deadline, Running, command, need, need_root, run, run_with};
+use crate::{Outcome, Result, ensure};
+
+/// The share, on the one volume of the one pool.
+pub(super) const SHARE: &str = "vms";
+/// Its user.
+pub(super) const USER: &str = "vm";
+pub(super) const PASSWORD: &str = "a password of 23 bytes";
+/// The service address of the pool.
+pub(super) const ADDRESS: &str = "10.99.0.50";
+pub(super) const POOL: &str = "p";
+
+const NODES: u16 = 3;
+const UNITS: usize = 3;
+/// Where etcd, the disks and clients are.
+const BESIDE: &str = "10.99.0.200";
+const VERB: Duration = Duration::from_secs(90);
+/// A takeover, on a machine that does much else.
+const TAKEOVER: Duration = Duration::from_secs(120);
+
+/// Does something on a thread that is in a network namespace; what it starts is there, too, and stays.
+pub(super) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+    let place = std::fs::File::open(format!("/run/netns/{namespace}"))?;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || -> Result<T> {
+            move_into_link_name_space(std::os::fd::AsFd::as_fd(&place), Some(LinkNameSpaceType::Network))
+                .map_err(std::io::Error::from)?;
+            Ok(work())
+        });
+        thread.join().map_err(|_| failed("a thread in a namespace", namespace))?
+    })
+}
+
+/// An etcd in a namespace. Its processes end with the thread that has started them, so that has to wait.
+struct EtcdBeside {
+    etcd: Etcd,
+    /// Dropped after it: the thread ends then.
+    _waits: Sender<()>,
+}
+
+impl EtcdBeside {
+    fn start(namespace: String, address: IpAddr) -> Result<Self> {
+        let (send, receive) = channel();
+        let (waits, end) = channel::<()>();
+        std::thread::spawn(move || {
+            let started = inside(&namespace, move || {
+                let _ = send.send(Etcd::start_at(address, 1, &[]));
+                let _ = end.recv();
+            });
+            drop(started);
+        });
+        let etcd = receive.recv().map_err(|why| failed("etcd", why))?;
+        Ok(Self { etcd, _waits: waits })
+    }
+}
+
+/// A node of the cluster.
+pub(super) struct Member {
+    binary: PathBuf,
+    dir: PathBuf,
+    pub(super) name: String,
+    namespace: String,
+    process: Option<Running>,
+}
+
+/// All of it. Fields end in this order.
+pub(super) struct World {
+    pub(super) nodes: Vec<Member>,
+    shelf: Node,
+    etcd: EtcdBeside,
+    pub(super) net: Net,
+}
+
+impl Member {
+    fn start(&mut self, supervised: bool) -> Result {
+        let mut serve = command("ip");
+        serve.args(["netns", "exec", &self.namespace]).arg(&self.binary);
+        serve.args(["serve", "--shards", "1", "--data-dir"]).arg(&self.dir);
+        if supervised {
+            serve.arg("--supervise");
+        }
+        self.process = Some(Running::start("holdfast", serve, &self.dir.with_extension("log"))?);
+        Ok(())
+    }
+
+    pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
+        self.ask_with(arguments, "")
+    }
+
+    fn ask_with(&self, arguments: &[&str], input: &str) -> Result<String> {
+        let mut asked = command(&self.binary);
+        asked.arg("--node").arg(&self.dir).args(arguments);
+        run_with(VERB, &asked, input)?.ok(&arguments.join(" "))
+    }
+
+    fn cluster(&self) -> Result<Value> {
+        serde_json::from_str(&self.ask(&["cluster", "status", "--json"])?).map_err(|why| failed("JSON", why))
+    }
+
+    /// The owner of the pool as this node sees it, when that serves it.
+    pub(super) fn owner(&self) -> Result<Option<String>> {
+        let Ok(cluster) = self.cluster() else { return Ok(None) };
+        let pool = cluster["pools"].as_array().and_then(|all| all.first().cloned()).unwrap_or_default();
+        ensure(pool["address"] == format!("{ADDRESS}/24"), || format!("another address: {pool}"))?;
+        Ok(pool["owner"].as_str().filter(|_| pool["state"] == "online").map(str::to_owned))
+    }
+
+    fn wait_for_nodes(&self, count: usize) -> Result {
+        Deadline::after(TAKEOVER).poll(&format!("{count} nodes"), || {
+            let Ok(cluster) = self.cluster() else { return Ok(None) };
+            let nodes = cluster["nodes"].as_array().cloned().unwrap_or_default();
+            let up = nodes.iter().filter(|node| node["state"] == "up").count();
+            Ok((cluster["takes_part"] == true && up == count).then_some(()))
+        })
+    }
+
+    /// Whether its machine has the address of the pool.
+    pub(super) fn has_address(&self) -> Result<bool> {
+        let mut shown = command("ip");
+        shown.args(["-n", &self.namespace, "-o", "address", "show", "dev", "eth0"]);
+        Ok(run(VERB, &shown)?.ok("ip address")?.contains(&format!("{ADDRESS}/24")))
+    }
+
+    /// The process, and its child where it is a supervisor.
+    fn processes(&self) -> Result<Vec<String>> {
+        let Some(process) = &self.process else { return Ok(Vec::new()) };
+        let first = process.id();
+        let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children"))?;
+        let mut all = vec![first.to_string()];
+        all.extend(children.split_whitespace().map(str::to_owned));
+        Ok(all)
+    }
+
+    /// Signals all of its processes, or only the one that serves.
+    pub(super) fn signal(&self, signal: &str, only_child: bool) -> Result {
+        let mut processes = self.processes()?;
+        if only_child {
+            processes.drain(..processes.len() - 1);
+        }
+        let mut kill = command("kill");
+        kill.arg(signal).args(processes);
+        run(VERB, &kill)?.ok("kill").map(drop)
+    }
+
+    /// As `kill -9` of all of its processes.
+    pub(super) fn kill(&mut self) -> Result {
+        self.process.take().map_or(Ok(()), |mut process| process.kill())
+    }
+
+    fn stop(&mut self) -> Result {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.signal("TERM")?;
+        let status = process.wait(Deadline::after(VERB))?;
+        ensure(status.success(), || format!("{} ended with {status}", self.name))
+    }
+}
+
+impl World {
+    /// Starts all of it: the first node has the pool and its address.
+    pub(super) fn start(context: &Context, supervised: bool) -> Result<Self> {
+        if context.peer || context.url.is_some() {
+            return Err(Outcome::Skip("needs nodes of its own".into()));
+        }
+        need("etcd", "etcd-server")?;
+        need("ip", "iproute2")?;
+        need("smbclient", "smbclient")?;
+        need_root("network namespaces")?;
+        let net = Net::of(&NODES.to_string(), "1")?;
+        let beside = format!("{}-sw", net.0);
+        let mut address = command("ip");
+        address.args(["-n", &beside, "address", "add", &format!("{BESIDE}/24"), "dev", "br0"]);
+        run(VERB, &address)?.ok("ip address add")?;
+        let ip: IpAddr = BESIDE.parse().map_err(|why| failed("address", why))?;
+        let etcd = EtcdBeside::start(beside.clone(), ip)?;
+        let folder = context.folder.join("shelf");
+        std::fs::create_dir_all(&folder)?;
+        let options = Options { iscsi: format!("{BESIDE}:3260"), netns: Some(beside), ..Options::default() };
+        let mut shelf = Node::start(&folder, options)?;
+        // Nodes that are killed leave sessions.
+        for text in ["session", "connection", "reservation"] {
+            shelf.expect_log(text);
+        }
+        let units = (0..UNITS).map(|number| unit(&shelf, number)).collect::<Result<Vec<_>>>()?;
+        let authority = Authority::new(now()).map_err(|why| failed("authority", why))?;
+        let mut world = Self { nodes: Vec::new(), shelf, etcd, net };
+        for number in 1..=NODES {
+            world.add(context, &authority, number, &units, supervised)?;
+            world.nodes[0].wait_for_nodes(usize::from(number))?;
+        }
+        world.make(&units)?;
+        Ok(world)
+    }
+
+    fn add(
+        &mut self,
+        context: &Context,
+        authority: &Authority,
+        number: u16,
+        units: &[String],
+        supervised: bool,
+    ) -> Result {
+        let dir = context.folder.join(format!("n{number}"));
+        std::fs::create_dir_all(&dir)?;
+        let ip = format!("10.99.0.{}", 10 + number);
+        let identity =
+            identity(authority, &self.etcd.etcd, number, &format!("{ip}:7400"), &format!("{ip}:7401"))?;
+        identity.create(&dir.join(CLUSTER_DIR)).map_err(|why| failed("identity", why))?;
+        let mut config = "schema = 1\n\n[smb]\nlisten = [\"0.0.0.0:445\"]\n".to_owned();
+        for unit in units {
+            config.push_str(&format!("\n[[disk]]\nid = \"{unit}\"\n"));
+        }
+        std::fs::write(dir.join("config.toml"), config)?;
+        let namespace = format!("{}-n{number}", self.net.0);
+        let name = format!("n{number}");
+        let mut member = Member { binary: binary()?, dir, name, namespace, process: None };
+        member.start(supervised)?;
+        self.nodes.push(member);
+        Ok(())
+    }
+
+    fn make(&self, units: &[String]) -> Result {
+        let first = &self.nodes[0];
+        let mut create = vec!["pool", "create", POOL, "--yes"];
+        create.extend(units.iter().map(String::as_str));
+        first.ask(&create)?;
+        first.ask(&["volume", "create", "v", "--pool", POOL, "--size", "2G", "--resiliency", "mirror2"])?;
+        first.ask_with(&["user", "create", USER, "--password-stdin"], PASSWORD)?;
+        first.ask(&["share", "create", SHARE, "--volume", "v", "--full", USER])?;
+        // An address that a machine has is refused, whichever it is.
+        for taken in ["10.99.0.11/24", "10.99.0.12/24"] {
+            let refused = first.ask(&["pool", "set", POOL, "--address", taken]);
+            ensure(refused.is_err(), || format!("{taken} is some machine's"))?;
+        }
+        first.ask(&["pool", "set", POOL, "--address", &format!("{ADDRESS}/24")])?;
+        ensure(first.has_address()?, || "the address is not there when it was given".into())
+    }
+
+    /// Where clients are.
+    pub(super) fn clients(&self) -> String {
+        format!("{}-sw", self.net.0)
+    }
+
+    /// The node of this name.
+    pub(super) fn named(&mut self, name: &str) -> Result<&mut Member> {
+        self.nodes.iter_mut().find(|node| node.name == name).ok_or_else(|| failed("node", name))
+    }
+
+    /// The owner, as a node sees it that runs: one that is not `not`.
+    pub(super) fn owner(&self, not: &str) -> Result<String> {
+        let sees = self.nodes.iter().find(|node| node.name != not && node.process.is_some());
+        let sees = sees.ok_or_else(|| failed("owner", "no node runs"))?;
+        let found =
+            Deadline::after(TAKEOVER).poll("an owner", || Ok(sees.owner()?.filter(|owner| owner != not)))?;
+        Deadline::after(TAKEOVER).poll("the address at its owner", || {
+            let owner = self.nodes.iter().find(|node| node.name == found);
+            Ok(owner.is_some_and(|owner| owner.has_address().unwrap_or(false)).then_some(()))
+        })?;
+        Ok(found)
+    }
+
+    /// Waits until all nodes take part again, and nobody but the owner has the address.
+    pub(super) fn settled(&self) -> Result {
+        let up = self.nodes.iter().filter(|node| node.process.is_some()).count();
+        for node in self.nodes.iter().filter(|node| node.process.is_some()) {
+            node.wait_for_nodes(up)?;
+        }
+        Deadline::after(TAKEOVER).poll("one node with the address", || {
+            let mut with = 0;
+            for node in &self.nodes {
+                with += usize::from(node.has_address()?);
+            }
+            Ok((with == 1).then_some(()))
+        })
+    }
+
+    /// smbclient, as a client of the address.
+    pub(super) fn smbclient(&self, commands: &str) -> Result<String> {
+        let mut client = command("ip");
+        client.args(["netns", "exec", &self.clients(), "smbclient"]);
+        client.args(["-U", &format!("{USER}%{PASSWORD}"), &format!("//{ADDRESS}/{SHARE}"), "-c", commands]);
+        run(VERB, &client)?.ok("smbclient")
+    }
+
+    pub(super) fn finish(mut self) -> Result {
+        self.nodes.iter_mut().try_for_each(Member::stop)?;
+        self.shelf.finish()
+    }
+}
