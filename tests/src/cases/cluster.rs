@@ -24,18 +24,18 @@ use crate::{Outcome, Result, ensure};
 const NODES: u16 = 3;
 const DISKS: usize = 3;
 const DISK: u64 = 4 << 30;
-const TARGET: &str = "iqn.2026-11.test.holdfast:cluster";
+pub(super) const TARGET: &str = "iqn.2026-11.test.holdfast:cluster";
 /// A command of the CLI.
 const VERB: Duration = Duration::from_secs(90);
 /// A takeover, on a machine that does much else.
 const TAKEOVER: Duration = Duration::from_secs(90);
 
 /// A node of the cluster.
-struct Member {
+pub(super) struct Member {
     binary: PathBuf,
     dir: PathBuf,
-    name: String,
-    portal: String,
+    pub(super) name: String,
+    pub(super) portal: String,
     process: Option<Running>,
 }
 
@@ -45,7 +45,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
+pub(super) fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
     Outcome::Fail(format!("{what}: {why}"))
 }
 
@@ -109,7 +109,7 @@ impl Member {
         Ok(member)
     }
 
-    fn start(&mut self) -> Result {
+    pub(super) fn start(&mut self) -> Result {
         let mut serve = command(&self.binary);
         serve.args(["serve", "--shards", "1", "--data-dir"]).arg(&self.dir);
         let log = self.dir.with_extension("log");
@@ -117,7 +117,7 @@ impl Member {
         Ok(())
     }
 
-    fn ask(&self, arguments: &[&str]) -> Result<String> {
+    pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
         let mut asked = command(&self.binary);
         asked.arg("--node").arg(&self.dir).args(arguments);
         run(VERB, &asked)?.ok(&arguments.join(" "))
@@ -128,7 +128,7 @@ impl Member {
     }
 
     /// Owner and state of a pool, as this node sees it.
-    fn pool(&self, name: &str) -> Result<(String, String)> {
+    pub(super) fn pool(&self, name: &str) -> Result<(String, String)> {
         let cluster = self.cluster()?;
         let pools = cluster["pools"].as_array().cloned().unwrap_or_default();
         let found = pools.into_iter().find(|pool| pool["name"] == name).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Member {
     }
 
     /// Waits until so many nodes take part, and this is one of them.
-    fn wait_for_nodes(&self, count: usize) -> Result {
+    pub(super) fn wait_for_nodes(&self, count: usize) -> Result {
         Deadline::after(TAKEOVER).poll(&format!("{count} nodes"), || {
             // Its socket may not be there yet.
             let Ok(cluster) = self.cluster() else { return Ok(None) };
@@ -147,25 +147,25 @@ impl Member {
         })
     }
 
-    fn wait_for_owner(&self, pool: &str, is: impl Fn(&str) -> bool) -> Result<String> {
+    pub(super) fn wait_for_owner(&self, pool: &str, is: impl Fn(&str) -> bool) -> Result<String> {
         Deadline::after(TAKEOVER).poll(&format!("an owner of pool {pool}"), || {
             let (owner, state) = self.pool(pool)?;
             Ok((state == "online" && is(&owner)).then_some(owner))
         })
     }
 
-    fn url(&self) -> String {
+    pub(super) fn url(&self) -> String {
         format!("iscsi://{}/{TARGET}/0", self.portal)
     }
 
-    fn kill(&mut self) -> Result {
+    pub(super) fn kill(&mut self) -> Result {
         match self.process.take() {
             Some(mut process) => process.kill(),
             None => Ok(()),
         }
     }
 
-    fn stop(&mut self) -> Result {
+    pub(super) fn stop(&mut self) -> Result {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.signal("TERM")?;
         let status = process.wait(Deadline::after(VERB))?;
@@ -186,7 +186,7 @@ fn make(first: &Member, disks: &[PathBuf]) -> Result {
     Ok(())
 }
 
-fn owner_of<'a>(nodes: &'a mut [Member], name: &str) -> Result<&'a mut Member> {
+pub(super) fn owner_of<'a>(nodes: &'a mut [Member], name: &str) -> Result<&'a mut Member> {
     nodes.iter_mut().find(|node| node.name == name).ok_or_else(|| failed("owner", name))
 }
 
@@ -198,15 +198,10 @@ fn disks(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-pub(super) fn takes_over(context: &Context) -> Result {
-    if context.peer || context.url.is_some() {
-        return Err(Outcome::Skip("needs nodes of its own".into()));
-    }
-    need("etcd", "etcd-server")?;
-    need("qemu-io", "qemu-utils")?;
+/// Three nodes; the first has made a pool with a LUN, and owns it.
+pub(super) fn up(context: &Context) -> Result<(Etcd, Vec<Member>)> {
     let etcd = Etcd::start(1, &[]);
-    let now = now();
-    let authority = Authority::new(now).map_err(|why| failed("authority", why))?;
+    let authority = Authority::new(now()).map_err(|why| failed("authority", why))?;
     let disks = disks(&context.folder)?;
     let mut nodes = Vec::new();
     for number in 1..=NODES {
@@ -215,8 +210,18 @@ pub(super) fn takes_over(context: &Context) -> Result {
     }
     make(&nodes[0], &disks)?;
     ensure(nodes[0].pool("p")? == ("n1".into(), "online".into()), || "who made it has it".into())?;
+    Ok((etcd, nodes))
+}
+
+pub(super) fn takes_over(context: &Context) -> Result {
+    if context.peer || context.url.is_some() {
+        return Err(Outcome::Skip("needs nodes of its own".into()));
+    }
+    need("etcd", "etcd-server")?;
+    need("qemu-io", "qemu-utils")?;
+    let (_etcd, mut nodes) = up(context)?;
     qemu_io(&nodes[0].url(), &["write -P 0x5a 1M 8M", "write -P 0x17 60M 64k", "flush"])?;
-    ensure(qemu_io(&nodes[1].url(), &["read 0 4k"]).is_err(), || "a node serves what is another's".into())?;
+    qemu_io(&nodes[1].url(), &["read -P 0x5a 1M 8M"])?;
 
     nodes[0].kill()?;
     let taken = nodes[1].wait_for_owner("p", |owner| owner != "n1" && !owner.is_empty())?;

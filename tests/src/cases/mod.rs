@@ -1,6 +1,7 @@
 //! The list of cases, and what each of them gets.
 
 mod agents;
+mod alua;
 mod bad_input;
 mod choosing_disks;
 mod cluster;

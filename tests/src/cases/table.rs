@@ -33,6 +33,13 @@ pub const CASES: &[Case] = &[
         run: cluster::takes_over,
     },
     Case {
+        name: "alua",
+        about: "one target over three nodes: ALUA, commands forwarded, libiscsi's suite and reservations on other ways, owner moved and killed",
+        ci: true,
+        guest: false,
+        run: alua::run,
+    },
+    Case {
         name: "http",
         about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
         ci: true,

@@ -99,6 +99,7 @@ pub async fn depart(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> R
             Step::Delete(name),
             Step::Delete(Key::Member(node).path(cluster)),
             Step::Delete(Key::Beat(node).path(cluster)),
+            Step::Delete(Key::NodePaths(node).path(cluster)),
         ];
         let seats_key = Key::EtcdSeats.path(cluster);
         if revision != Revision(0) {

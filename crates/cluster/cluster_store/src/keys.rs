@@ -90,6 +90,9 @@ fn plain(name: &str) -> bool {
         && name.chars().all(rest)
 }
 
+/// What the tails of the keys begin with that say how clients reach what nodes serve.
+pub const PATHS: &str = "paths/";
+
 /// One thing that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
@@ -127,6 +130,10 @@ pub enum Key {
     Token(String),
     /// `etcd/seats`: [`Seats`](crate::values::Seats).
     EtcdSeats,
+    /// `paths/nodes/N`: [`NodePaths`](crate::values::NodePaths).
+    NodePaths(NodeId),
+    /// `paths/pools/P`: [`PoolVolumes`](crate::values::PoolVolumes).
+    PoolVolumes(PoolId),
 }
 
 impl Key {
@@ -152,6 +159,8 @@ impl Key {
             Self::NodeName(name) => format!("names/{name}"),
             Self::Token(hash) => format!("tokens/{hash}"),
             Self::EtcdSeats => "etcd/seats".into(),
+            Self::NodePaths(node) => format!("{PATHS}nodes/{node:05}"),
+            Self::PoolVolumes(pool) => format!("{PATHS}pools/{pool}"),
         };
         cluster.root() + &tail
     }
@@ -186,6 +195,8 @@ impl Key {
             ["names", name] if plain(name) => Self::NodeName((*name).to_owned()),
             ["tokens", hash] if plain(hash) => Self::Token((*hash).to_owned()),
             ["etcd", "seats"] => Self::EtcdSeats,
+            ["paths", "nodes", number] => Self::NodePaths(node(number)?),
+            ["paths", "pools", pool] => Self::PoolVolumes(PoolId(Uuid::parse_str(pool).ok()?)),
             _ => return None,
         };
         (key.path(cluster) == path).then_some(key)

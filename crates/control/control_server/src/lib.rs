@@ -54,9 +54,10 @@ mod socket;
 mod system;
 
 pub use backend::{
-    Backends, DiskBackend, DiskContent, DiskFence, Fenced, FoundDisk, Held, IscsiBackend, NewPool, NewSpace,
-    NoFence, OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedLun,
-    ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle, WantedShares, Whose, Work,
+    Backends, BeginForwarding, DiskBackend, DiskContent, DiskFence, Fenced, FoundDisk, Held, IscsiBackend,
+    NewPool, NewSpace, NoFence, OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk, PoolHandle, PoolInfo,
+    PoolOwner, ServedBy, ServedLun, ShardBackend, SmbBackend, SmbInfo, SpaceInfo, Targets, VolumeHandle,
+    WantedShares, Whose, Work,
 };
 pub use cluster::{Carried, ChangeOver, START_AGAIN};
 pub use config_store::Current;

@@ -77,7 +77,7 @@ fn main() {
         block_size,
         initiator_write_cache: false,
         write_cache: false,
-        target_ports: vec![1],
+        port_groups: vec![scsi_disk::PortGroup::optimized(1)],
     };
     let disk =
         Layered(Slow { disk: MemoryDisk::new(mib << 20, block_size), pause: Duration::from_millis(pause) });

@@ -16,6 +16,7 @@ mod address;
 mod change;
 pub(crate) mod config;
 mod follow;
+pub(crate) mod forward;
 mod init;
 mod join;
 mod leave;
@@ -24,17 +25,19 @@ mod listener;
 mod membership;
 pub(crate) mod order;
 pub(crate) mod part;
+mod paths;
 mod show;
 mod told;
 mod users;
 mod verbs;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::{Standing, standing};
-use cluster_node::{ClusterNode, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_node::{ClusterNode, LinkTls, NodeOptions, NodePermit, Permit, PoolDriver, Status};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Step, Transaction};
@@ -53,10 +56,9 @@ pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
 pub use order::{Carried, ChangeOver, START_AGAIN};
 
+use paths::Paths;
 use users::UsersInStore;
 
-/// Tags of target portal groups that each node has.
-const PORTALS: u16 = 16;
 /// That a pool is served is said again after this, when it could not be said.
 const SAY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -95,7 +97,13 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 3]>,
+    following: OnceLock<[JoinHandle<()>; 5]>,
+    /// How initiators reach what the nodes serve.
+    paths: Paths,
+    /// Certificates for connections between nodes.
+    tls: LinkTls,
+    /// Where links of other nodes arrive.
+    links_at: Option<SocketAddr>,
 }
 
 impl Cluster {
@@ -116,6 +124,9 @@ impl Cluster {
             status: OnceLock::new(),
             names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
             following: OnceLock::new(),
+            paths: Paths::new(of.addresses.first().map_or("", String::as_str)),
+            tls: of.tls.clone(),
+            links_at: of.listener.local_addr().ok(),
         })
     }
 
@@ -126,7 +137,12 @@ impl Cluster {
 
     /// What connections with clients ask before anything leaves.
     pub(crate) fn answers(&self) -> Answers {
-        Answers::while_permitted(Arc::new(May(self.permit.clone())))
+        Answers::while_permitted(self.may_answer())
+    }
+
+    /// Whether this node may answer now, and in which life.
+    pub(crate) fn may_answer(&self) -> Arc<dyn AnswerPermit> {
+        Arc::new(May(self.permit.clone()))
     }
 
     /// What this node is called.
@@ -187,7 +203,9 @@ impl Cluster {
         let _ = self.following.set([
             tokio::spawn(follow::life(self.life.clone(), status)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
-            tokio::spawn(follow::users(self.clone(), node)),
+            tokio::spawn(follow::users(self.clone(), node.clone())),
+            tokio::spawn(follow::paths(self.clone(), node.clone())),
+            tokio::spawn(follow::owners(self.clone(), node)),
         ]);
         Ok(())
     }
@@ -223,12 +241,6 @@ impl Cluster {
         self.status.get().map(|status| status.borrow().clone()).unwrap_or_default()
     }
 
-    /// The target portal group tag of a portal with this group in the configuration: of all nodes no two have the same. There are 15
-    /// groups on each node; those beyond share their tags.
-    pub(crate) fn portal_tag(&self, group: u16) -> u16 {
-        self.me.number().wrapping_mul(PORTALS).wrapping_add((group.max(1) - 1) % (PORTALS - 1) + 1)
-    }
-
     /// What a node is called.
     pub(crate) fn name_of(&self, node: NodeId) -> String {
         let known = self.names.lock().get(&node).cloned();
@@ -243,6 +255,12 @@ impl Cluster {
                 names.insert(seen.node, name.clone());
             }
         }
+    }
+
+    /// The node that owns a pool, as far as is known; whether it is this one.
+    pub(crate) fn owner_of(&self, pool: Uuid) -> Option<(NodeId, bool)> {
+        let owner = Self::owner_in(&self.now(), pool)?;
+        Some((owner, owner == self.me))
     }
 
     /// The node that owns a pool, as far as is known; none when nobody does.
@@ -285,16 +303,26 @@ impl Cluster {
     }
 
     async fn write_served(&self, pool: PoolId, epoch: u64) -> bool {
+        let Ok(value) = (Served { epoch }).encode() else { return true };
+        self.write_as_owner(pool, |owner| owner.epoch == epoch, (Key::Served(pool), value)).await
+    }
+
+    /// Writes something of a pool if its owner is this one. False: it has to be tried again.
+    async fn write_as_owner(
+        &self,
+        pool: PoolId,
+        is: impl Fn(&Owner) -> bool,
+        (key, value): (Key, Vec<u8>),
+    ) -> bool {
         let owner = Key::Owner(pool).path(&self.name);
         let Ok(found) = self.store.get(Range::Key(owner.clone())).await else { return false };
         let Some(found) = found.found.first() else { return true };
-        if !Owner::decode(&found.value).is_ok_and(|owner| owner.epoch == epoch) {
+        if !Owner::decode(&found.value).is_ok_and(|owner| is(&owner)) {
             return true;
         }
-        let Ok(value) = (Served { epoch }).encode() else { return true };
         let transaction = Transaction {
             conditions: vec![Condition::Modified(owner, found.modified)],
-            steps: vec![Step::Put(Key::Served(pool).path(&self.name), value)],
+            steps: vec![Step::Put(key.path(&self.name), value)],
             reads: Vec::new(),
         };
         self.store.transact(transaction).await.is_ok()

@@ -35,6 +35,10 @@ impl Node {
                 tracing::warn!(%error, "the node begins with the users that it knew last");
             }
         }
+        let of = place.clone();
+        self.backends
+            .iscsi
+            .join(Box::new(move |shards, targets| crate::cluster::forward::begin(&of, shards, targets)));
         let _ = self.cluster.set(place);
         NodeDriver::new(self.clone())
     }
@@ -144,8 +148,10 @@ impl Node {
             config.smb.name = cluster.name().to_string();
         }
         config.portals.iter_mut().for_each(|portal| portal.group = cluster.portal_tag(portal.group));
-        let groups = config.targets.iter_mut().flat_map(|target| &mut target.portal_groups);
-        groups.for_each(|group| *group = cluster.portal_tag(*group));
+        for target in &mut config.targets {
+            target.portal_groups =
+                target.portal_groups.iter().flat_map(|group| cluster.portal_tags(*group)).collect();
+        }
         Current { config: Arc::new(config), ..current }
     }
 
@@ -357,6 +363,10 @@ impl Follows for Node {
 
     fn users(&self) -> Result<(), Problem> {
         self.catch_up_users()
+    }
+
+    fn paths(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.take_up_paths())
     }
 }
 

@@ -17,6 +17,7 @@ mod iscsi_disks;
 mod known;
 mod log_homes;
 mod log_places;
+mod lun_paths;
 mod luns;
 mod mapping;
 mod moves;

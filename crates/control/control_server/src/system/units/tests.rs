@@ -13,7 +13,7 @@ use shard_runtime::SystemClock;
 use uuid::Uuid;
 
 use super::*;
-use crate::backend::Work;
+use crate::backend::{ServedBy, Work};
 use crate::files;
 use crate::memory::now;
 
@@ -89,6 +89,8 @@ async fn the_file_of_a_lun_that_cannot_be_opened_is_kept() {
             volume: there.then(|| volume.clone()),
             comes: false,
             leaves: false,
+            served_by: ServedBy::Here,
+            groups: vec![PortGroup::optimized(1)],
         }]
     };
     let removed = async || store.remove(store.root(), "l").await.map_err(|error| error.kind());
@@ -167,6 +169,8 @@ async fn a_lun_that_goes_while_a_limit_holds_its_commands_leaves_nothing_behind(
                 volume: Some(volume.clone()),
                 comes: false,
                 leaves: false,
+                served_by: ServedBy::Here,
+                groups: vec![PortGroup::optimized(1)],
             }];
             assert_eq!(apply(&units, &config, served).await, []);
             let device = units.device(&config.targets[0].name);
@@ -290,7 +294,14 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_units_only() {
     };
     let current = |revision, luns| Current { revision, config: Arc::new(config(luns)) };
     let served = |name: &str, volume: &Arc<dyn VolumeHandle>| {
-        vec![ServedLun { name: name.into(), volume: Some(volume.clone()), comes: false, leaves: false }]
+        vec![ServedLun {
+            name: name.into(),
+            volume: Some(volume.clone()),
+            comes: false,
+            leaves: false,
+            served_by: ServedBy::Here,
+            groups: vec![PortGroup::optimized(1)],
+        }]
     };
     let (one, other) = (Some(Uuid::from_u128(1)), Some(Uuid::from_u128(2)));
     let held = hurdle.held.lock().await;
