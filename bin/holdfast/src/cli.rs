@@ -9,8 +9,9 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, job, lun, node, open, perf,
-    pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user, user_group, volume,
+    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, job, lun, manual, node, open,
+    perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user, user_group,
+    volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -129,6 +130,11 @@ enum Verb {
         /// The shell.
         shell: Shell,
     },
+    /// Write the manual pages of all commands.
+    ManPages {
+        /// A folder that exists; pages of the same names are replaced.
+        folder: PathBuf,
+    },
 }
 
 impl Cli {
@@ -143,6 +149,9 @@ impl Cli {
             Verb::Completions { shell } => {
                 clap_complete::generate(shell, &mut Self::command(), "holdfast", &mut std::io::stdout());
                 return Ok(ExitCode::SUCCESS);
+            }
+            Verb::ManPages { folder } => {
+                return manual::write(Self::command(), &folder).map(|()| ExitCode::SUCCESS);
             }
             _ => {}
         }
@@ -187,7 +196,8 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         | Verb::DiskImage(_)
         | Verb::Spd(_)
         | Verb::Sqlio(_)
-        | Verb::Completions { .. } => {}
+        | Verb::Completions { .. }
+        | Verb::ManPages { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -343,6 +353,7 @@ mod tests {
             "config apply f --dry-run",
             "job list",
             "completions bash",
+            "man-pages d",
             "inspect",
             "perf",
             "perf --kind share --kind disk --object vm* --interval 0.5 --samples 3 --csv",

@@ -30,6 +30,7 @@ mod group;
 mod interrupt;
 mod job;
 mod lun;
+mod manual;
 mod node;
 mod offline;
 mod open;

@@ -25,6 +25,7 @@ mod measuring;
 mod multipath;
 mod ordered;
 mod outage;
+mod package;
 mod page;
 mod pool_move;
 mod qos;

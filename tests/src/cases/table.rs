@@ -19,6 +19,13 @@ pub const CASES: &[Case] = &[
         run: supervised::run,
     },
     Case {
+        name: "package",
+        about: "the Debian package on a root of its own: installed, upgraded while it serves, removed, purged; what was stored stays",
+        ci: true,
+        guest: false,
+        run: package::run,
+    },
+    Case {
         name: "cluster-demo",
         about: "three nodes with etcd on fenced disks: killed, stood still, killed with the supervisor; iSCSI and SMB go on elsewhere",
         ci: true,
