@@ -2,6 +2,7 @@
 
 mod agents;
 mod alua;
+mod alua_guest;
 mod bad_input;
 mod choosing_disks;
 mod cluster;

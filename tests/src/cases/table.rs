@@ -47,6 +47,13 @@ pub const CASES: &[Case] = &[
         run: alua::run,
     },
     Case {
+        name: "alua-guest",
+        about: "dm-multipath with ALUA over two of three nodes, with a reservation: pool moved, owner killed, owner silent under verified load",
+        ci: false,
+        guest: true,
+        run: alua_guest::run,
+    },
+    Case {
         name: "http",
         about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
         ci: true,

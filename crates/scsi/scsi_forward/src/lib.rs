@@ -14,7 +14,7 @@
 //! clock decides: all that it says has its time (a *tick*), and a command has the last tick that was heard before it came from the initiator,
 //! or how long it waited for one. The owner does not begin what is older than [`MAX_AGE`], whatever became of it on the way: a buffer, a
 //! network, a process that was stopped. Nor does it begin what a node sends that is no member in that life any more; and a node sends only what
-//! came in its present life, while it has a permit to answer.
+//! came in its present life, while it has a permit to answer, and nothing for a while after its shard stood still.
 //!
 //! # When a connection breaks
 //! What was not sent yet waits for the next one, for a second. What was sent may have been done or not: whoever sent it is told so. The

@@ -2,6 +2,7 @@
 
 mod channel;
 mod link;
+mod still;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -121,6 +122,7 @@ impl Sender {
             .or_insert_with(|| {
                 let channel = Channel::new(self.shared.clone(), owner, shard as u32);
                 drop(shard_runtime::spawn_local(link::keep(channel.clone())));
+                drop(shard_runtime::spawn_local(link::turn(channel.clone())));
                 channel
             })
             .clone()

@@ -11,6 +11,7 @@ use scsi_core::{ScsiCommand, ScsiResponse, TaskManagement, TaskManagementOutcome
 use scsi_disk::Place;
 use tokio::sync::{Notify, oneshot};
 
+use super::still::StandStill;
 use super::{Own, Shared};
 use crate::wire::{Aim, Call, Reply};
 
@@ -84,6 +85,7 @@ pub(super) struct Channel {
     state: Mutex<State>,
     /// There is something to send.
     pub(super) woken: Notify,
+    still: StandStill,
 }
 
 /// Takes a command back that nobody waits for any more.
@@ -103,11 +105,20 @@ impl Drop for Waiting<'_> {
 
 impl Channel {
     pub(super) fn new(shared: Arc<Shared>, owner: u16, number: u32) -> Arc<Self> {
-        Arc::new(Self { shared, owner, number, state: Mutex::default(), woken: Notify::new() })
+        let still = StandStill::new(shared.dial.now());
+        Arc::new(Self { shared, owner, number, state: Mutex::default(), woken: Notify::new(), still })
+    }
+
+    /// The shard turns; whether what has come from initiators may be sent.
+    pub(super) fn turn(&self) -> bool {
+        self.still.turn(self.shared.dial.now())
     }
 
     /// Sends something and waits for its end.
     pub(super) async fn send(&self, own: Arc<Own>, to: Place, work: Work) -> Ending {
+        if !self.turn() {
+            return Ending::NotBegun;
+        }
         let (waiter, wait) = oneshot::channel();
         let tag = {
             let mut state = self.state.lock();
@@ -245,7 +256,7 @@ impl Channel {
                 state.introduced.insert(nexus);
                 return Some((Call::Nexus(port), None));
             }
-            let Some(Held { tag, to, work, arrived, .. }) = state.held.pop_front() else { return None };
+            let Held { tag, to, work, arrived, .. } = state.held.pop_front()?;
             let Some(waiter) = state.waiters.remove(&tag) else { continue };
             if !may {
                 let _ = waiter.send(Ending::NotBegun);

@@ -62,6 +62,14 @@ pub(super) async fn keep(channel: Arc<Channel>) {
     }
 }
 
+/// Shows that the shard turns, also when no initiator wants anything.
+pub(super) async fn turn(channel: Arc<Channel>) {
+    loop {
+        channel.turn();
+        shard_runtime::sleep(LOOK).await;
+    }
+}
+
 async fn begin(channel: &Channel) -> io::Result<(Box<dyn Stream>, u64)> {
     let dial = &channel.shared.dial;
     let (from, incarnation) = dial.me().ok_or(io::ErrorKind::NotConnected)?;
