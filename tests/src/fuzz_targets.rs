@@ -21,6 +21,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("iscsi_url", iscsi_protocol::fuzz::fuzz_url),
     ("scsi_parameters", scsi_defs::fuzz::fuzz_scsi_defs),
     ("scsi_state_rows", scsi_disk::fuzz::fuzz_state_rows),
+    ("scsi_forward", scsi_forward::fuzz::frame),
     ("foreign_disk", pool_format::fuzz::foreign_disk),
     ("smb_packets", smb_protocol::fuzz::packets),
     ("smb_request", smb_protocol::fuzz::request),

@@ -100,6 +100,9 @@ fn main() -> std::io::Result<()> {
     for (name, bytes) in spd_fleet::fuzz::samples() {
         named_seed("spd_message", name, &bytes)?;
     }
+    for (name, bytes) in scsi_forward::fuzz::samples() {
+        named_seed("scsi_forward", name, &bytes)?;
+    }
     for (name, bytes) in cluster_node::fuzz::samples() {
         named_seed("cluster_link", name, &bytes)?;
     }

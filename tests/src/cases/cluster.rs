@@ -35,7 +35,7 @@ pub(super) struct Member {
     binary: PathBuf,
     pub(super) dir: PathBuf,
     pub(super) name: String,
-    portal: String,
+    pub(super) portal: String,
     process: Option<Running>,
 }
 
@@ -135,7 +135,7 @@ impl Member {
     }
 
     /// Owner and state of a pool, as this node sees it.
-    fn pool(&self, name: &str) -> Result<(String, String)> {
+    pub(super) fn pool(&self, name: &str) -> Result<(String, String)> {
         let cluster = self.cluster()?;
         let pools = cluster["pools"].as_array().cloned().unwrap_or_default();
         let found = pools.into_iter().find(|pool| pool["name"] == name).unwrap_or_default();
@@ -226,18 +226,24 @@ pub(super) fn start(context: &Context, disks: &[PathBuf]) -> Result<(Etcd, Vec<M
     Ok((etcd, nodes))
 }
 
+/// Three nodes; the first has made a pool with a LUN, and owns it.
+pub(super) fn up(context: &Context) -> Result<(Etcd, Vec<Member>)> {
+    let disks = disks(&context.folder)?;
+    let (etcd, nodes) = start(context, &disks)?;
+    make(&nodes[0], &disks)?;
+    ensure(nodes[0].pool("p")? == ("n1".into(), "online".into()), || "who made it has it".into())?;
+    Ok((etcd, nodes))
+}
+
 pub(super) fn takes_over(context: &Context) -> Result {
     if context.peer || context.url.is_some() {
         return Err(Outcome::Skip("needs nodes of its own".into()));
     }
     need("etcd", "etcd-server")?;
     need("qemu-io", "qemu-utils")?;
-    let disks = disks(&context.folder)?;
-    let (_etcd, mut nodes) = start(context, &disks)?;
-    make(&nodes[0], &disks)?;
-    ensure(nodes[0].pool("p")? == ("n1".into(), "online".into()), || "who made it has it".into())?;
+    let (_etcd, mut nodes) = up(context)?;
     qemu_io(&nodes[0].url(), &["write -P 0x5a 1M 8M", "write -P 0x17 60M 64k", "flush"])?;
-    ensure(qemu_io(&nodes[1].url(), &["read 0 4k"]).is_err(), || "a node serves what is another's".into())?;
+    qemu_io(&nodes[1].url(), &["read -P 0x5a 1M 8M"])?;
 
     nodes[0].kill()?;
     let taken = nodes[1].wait_for_owner("p", |owner| owner != "n1" && !owner.is_empty())?;

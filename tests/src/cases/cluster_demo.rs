@@ -25,27 +25,28 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
 }
 
 /// What the demo has said of a node.
-struct Member {
-    name: String,
+pub(super) struct Member {
+    pub(super) name: String,
     dir: String,
     supervisor: u64,
     smb: String,
-    iscsi: String,
+    pub(super) iscsi: String,
 }
 
-struct Demo {
+pub(super) struct Demo {
     binary: PathBuf,
     process: Running,
-    nodes: Vec<Member>,
-    target: String,
+    pub(super) nodes: Vec<Member>,
+    pub(super) target: String,
     password: String,
 }
 
 impl Demo {
-    fn start(context: &Context) -> Result<Self> {
+    /// `first` is the iSCSI address of the first node: no other case has it.
+    pub(super) fn start(context: &Context, first: &str) -> Result<Self> {
         let binary = binary()?;
         let mut demo = command(&binary);
-        demo.args(["--json", "demo", "--nodes", "3", "--iscsi", FIRST, "--dir"])
+        demo.args(["--json", "demo", "--nodes", "3", "--iscsi", first, "--dir"])
             .arg(context.folder.join("demo"));
         let mut process = Running::start("holdfast", demo, &context.folder.join("demo.log"))?;
         let deadline = Deadline::after(READY);
@@ -71,14 +72,14 @@ impl Demo {
         Ok(Self { binary, process, nodes, target, password })
     }
 
-    fn ask(&self, node: usize, arguments: &[&str]) -> Result<String> {
+    pub(super) fn ask(&self, node: usize, arguments: &[&str]) -> Result<String> {
         let mut asked = command(&self.binary);
         asked.arg("--node").arg(&self.nodes[node].dir).args(arguments);
         run_program(VERB, &asked)?.ok(&arguments.join(" "))
     }
 
     /// The node that serves the first pool, as node `seen_by` sees it: one that is not `not`.
-    fn owner(&self, seen_by: usize, not: Option<usize>) -> Result<usize> {
+    pub(super) fn owner(&self, seen_by: usize, not: Option<usize>) -> Result<usize> {
         Deadline::after(TAKEOVER).poll("an owner of pool p1", || {
             let Ok(told) = self.ask(seen_by, &["cluster", "status", "--json"]) else { return Ok(None) };
             let told: Value = serde_json::from_str(&told).map_err(|why| failed(&told, why))?;
@@ -111,7 +112,7 @@ impl Demo {
     }
 
     /// The processes of a node: its supervisor, and the child of that.
-    fn processes(&self, node: usize) -> Result<Vec<String>> {
+    pub(super) fn processes(&self, node: usize) -> Result<Vec<String>> {
         let supervisor = self.nodes[node].supervisor;
         let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"))?;
         let mut all = vec![supervisor.to_string()];
@@ -133,10 +134,16 @@ impl Demo {
         Ok(None)
     }
 
-    fn signal(&self, signal: &str, processes: &[String]) -> Result {
+    pub(super) fn signal(&self, signal: &str, processes: &[String]) -> Result {
         let mut kill = command("kill");
         kill.arg(signal).args(processes);
         run_program(VERB, &kill)?.ok("kill").map(drop)
+    }
+
+    pub(super) fn stop(mut self) -> Result {
+        self.process.signal("TERM")?;
+        let ended = self.process.wait(Deadline::after(READY))?;
+        ensure(ended.success(), || format!("the demo ended with {ended}"))
     }
 
     /// What was written is there at a node, and more can be written.
@@ -156,7 +163,7 @@ pub(super) fn run(context: &Context) -> Result {
     need("qemu-io", "qemu-utils")?;
     need("smbclient", "smbclient")?;
     let folder = &context.folder;
-    let mut demo = Demo::start(context)?;
+    let demo = Demo::start(context, FIRST)?;
     let first = demo.owner(0, None)?;
     ensure(first == 0, || format!("{} has the first node's pool", demo.nodes[first].name))?;
     let data: Vec<u8> =
@@ -202,7 +209,5 @@ pub(super) fn run(context: &Context) -> Result {
     let status = demo.ask(other, &["status"])?;
     ensure(status.contains("away"), || format!("nobody says that a node is away: {status}"))?;
 
-    demo.process.signal("TERM")?;
-    let ended = demo.process.wait(Deadline::after(READY))?;
-    ensure(ended.success(), || format!("the demo ended with {ended}"))
+    demo.stop()
 }

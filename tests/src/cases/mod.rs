@@ -1,6 +1,8 @@
 //! The list of cases, and what each of them gets.
 
 mod agents;
+mod alua;
+mod alua_guest;
 mod bad_input;
 mod bus;
 mod choosing_disks;

@@ -61,6 +61,20 @@ pub const CASES: &[Case] = &[
         run: smb_failover::handles,
     },
     Case {
+        name: "alua",
+        about: "one target over three nodes: ALUA, commands forwarded, libiscsi's suite and reservations on other ways, owner moved and killed",
+        ci: true,
+        guest: false,
+        run: alua::run,
+    },
+    Case {
+        name: "alua-guest",
+        about: "dm-multipath with ALUA over two of three nodes, with a reservation: pool moved, owner killed, owner silent under verified load",
+        ci: false,
+        guest: true,
+        run: alua_guest::run,
+    },
+    Case {
         name: "http",
         about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
         ci: true,

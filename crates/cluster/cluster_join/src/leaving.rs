@@ -117,6 +117,7 @@ async fn depart_once(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> 
             Step::Delete(name),
             Step::Delete(Key::Member(node).path(cluster)),
             Step::Delete(Key::Beat(node).path(cluster)),
+            Step::Delete(Key::NodePaths(node).path(cluster)),
         ];
         let seats_key = Key::EtcdSeats.path(cluster);
         if revision != Revision(0) {

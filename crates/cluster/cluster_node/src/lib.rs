@@ -46,5 +46,5 @@ pub use links::LinkStatus;
 pub use permit::{NodePermit, Permit};
 pub use pool_ownership::{BootTime, Failure, Order, Phase, Settings, Timings};
 pub use status::{MemberState, PoolState, Status};
-pub use tls::{LinkTls, TlsError, node_name};
+pub use tls::{LinkTls, TlsError, is_of, node_name};
 pub use watchdog::Watchdog;

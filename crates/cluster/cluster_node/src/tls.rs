@@ -1,5 +1,6 @@
 //! Certificates of the links between nodes: both sides show one of the cluster's authority, which names the node.
 
+use std::io;
 use std::sync::Arc;
 
 use cluster_store::keys::NodeId;
@@ -9,6 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 /// What is wrong with certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -68,10 +71,28 @@ impl LinkTls {
         client.resumption = rustls::client::Resumption::disabled();
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
     }
+
+    /// Takes a connection from another node of the cluster; which one it is, [`is_of`] says.
+    ///
+    /// # Errors
+    /// When the other side shows no certificate of the cluster's authority, or the connection breaks.
+    pub async fn accept(&self, tcp: TcpStream) -> io::Result<server::TlsStream<TcpStream>> {
+        TlsAcceptor::from(self.server.clone()).accept(tcp).await
+    }
+
+    /// Begins a connection to a node, which shows its certificate.
+    ///
+    /// # Errors
+    /// When the other side is not that node, or the connection breaks.
+    pub async fn connect(&self, node: NodeId, tcp: TcpStream) -> io::Result<client::TlsStream<TcpStream>> {
+        let name = server_name(node).ok_or(io::ErrorKind::InvalidInput)?;
+        TlsConnector::from(self.client.clone()).connect(name, tcp).await
+    }
 }
 
 /// Whether the certificate that the other side has shown, and that the authority has signed, is this node's.
-pub(crate) fn is_of(shown: Option<&[CertificateDer<'static>]>, node: NodeId) -> bool {
+#[must_use]
+pub fn is_of(shown: Option<&[CertificateDer<'static>]>, node: NodeId) -> bool {
     let Some(first) = shown.and_then(<[_]>::first) else { return false };
     let Ok(certificate) = ParsedCertificate::try_from(first) else { return false };
     server_name(node).is_some_and(|name| verify_server_name(&certificate, &name).is_ok())

@@ -90,6 +90,9 @@ fn plain(name: &str) -> bool {
         && name.chars().all(rest)
 }
 
+/// What the tails of the keys begin with that say how clients reach what nodes serve.
+pub const PATHS: &str = "paths/";
+
 /// One thing that is kept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
@@ -135,6 +138,10 @@ pub enum Key {
     Order(NodeId, Uuid),
     /// `volumes/NAME`: [`VolumeName`](crate::values::VolumeName).
     Volume(String),
+    /// `paths/nodes/N`: [`NodePaths`](crate::values::NodePaths).
+    NodePaths(NodeId),
+    /// `paths/pools/P`: [`PoolVolumes`](crate::values::PoolVolumes).
+    PoolVolumes(PoolId),
 }
 
 impl Key {
@@ -164,6 +171,8 @@ impl Key {
             Self::Known(id) => format!("known/{id}"),
             Self::Order(node, id) => format!("orders/{node:05}/{id}"),
             Self::Volume(name) => format!("volumes/{name}"),
+            Self::NodePaths(node) => format!("{PATHS}nodes/{node:05}"),
+            Self::PoolVolumes(pool) => format!("{PATHS}pools/{pool}"),
         };
         cluster.root() + &tail
     }
@@ -208,6 +217,8 @@ impl Key {
             ["orders", number, id] => Self::Order(node(number)?, Uuid::parse_str(id).ok()?),
             ["known", id] => Self::Known(Uuid::parse_str(id).ok()?),
             ["volumes", name] if plain(name) => Self::Volume((*name).to_owned()),
+            ["paths", "nodes", number] => Self::NodePaths(node(number)?),
+            ["paths", "pools", pool] => Self::PoolVolumes(PoolId(Uuid::parse_str(pool).ok()?)),
             _ => return None,
         };
         (key.path(cluster) == path).then_some(key)

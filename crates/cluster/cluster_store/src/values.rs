@@ -4,6 +4,7 @@
 //! older release must not overlook raises the version, and is refused by name.
 
 mod entries;
+mod paths;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use serde_json::Value as Json;
 use crate::Revision;
 use crate::keys::{NodeId, PoolId};
 pub use entries::{MAX_SEATS, Named, NodeEntry, NodeOrder, NodeVerb, Seats, TokenEntry, VolumeName};
+pub use paths::{MAX_PORTALS, NodePaths, NodePortal, PoolVolumes};
 
 /// The longest value of a type that is kept here, in bytes; chunks of the configuration are bytes of their own.
 pub const MAX_JSON: usize = 64 << 10;

@@ -33,7 +33,7 @@ pub use addresses::MachineAddress;
 pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
 pub(crate) use iscsi::HELD_ELSEWHERE;
-pub use iscsi::{IscsiBackend, ServedLun};
+pub use iscsi::{BeginForwarding, IscsiBackend, ServedBy, ServedLun, Targets};
 pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner};
 pub(crate) use ownership::{another_nodes, is_followed};
 pub(crate) use smb::{ShareTotals, SmbAdministration};

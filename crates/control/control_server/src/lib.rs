@@ -54,10 +54,10 @@ mod socket;
 mod system;
 
 pub use backend::{
-    AddressBackend, Backends, DiskBackend, DiskContent, DiskFence, Fenced, FoundDisk, Held, IscsiBackend,
-    MachineAddress, NewPool, NewSpace, NoFence, OpenDisk, OpenVolume, Opened, PoolBackend, PoolDisk,
-    PoolHandle, PoolInfo, PoolOwner, ServedLun, ShardBackend, SmbBackend, SmbInfo, SpaceInfo, VolumeHandle,
-    WantedShares, Whose, Work,
+    AddressBackend, Backends, BeginForwarding, DiskBackend, DiskContent, DiskFence, Fenced, FoundDisk, Held,
+    IscsiBackend, MachineAddress, NewPool, NewSpace, NoFence, OpenDisk, OpenVolume, Opened, PoolBackend,
+    PoolDisk, PoolHandle, PoolInfo, PoolOwner, ServedBy, ServedLun, ShardBackend, SmbBackend, SmbInfo,
+    SpaceInfo, Targets, VolumeHandle, WantedShares, Whose, Work,
 };
 pub use cluster::{Carried, ChangeOver, START_AGAIN};
 pub use config_store::Current;

@@ -63,6 +63,7 @@ impl IscsiServer {
                 next_nexus: AtomicU64::new(1),
                 listeners: Listeners::new(spawner, limits),
                 portals: Mutex::new(Vec::new()),
+                remote_portals: Mutex::new(Vec::new()),
             }),
         })
     }
@@ -107,6 +108,11 @@ impl IscsiServer {
     #[must_use]
     pub fn portals(&self) -> Vec<PortalConfig> {
         self.shared.portals.lock().clone()
+    }
+
+    /// Discovery tells of these as well from now on, where a target is in their groups: another node serves the same targets there.
+    pub fn set_remote_portals(&self, portals: Vec<PortalConfig>) {
+        *self.shared.remote_portals.lock() = portals;
     }
 
     /// Puts a target in.

@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) next_nexus: AtomicU64,
     pub(crate) listeners: Listeners,
     pub(crate) portals: Mutex<Vec<PortalConfig>>,
+    /// Portals of other nodes that the same targets are reached through.
+    pub(crate) remote_portals: Mutex<Vec<PortalConfig>>,
 }
 
 impl Shared {
@@ -81,7 +83,8 @@ impl Shared {
         local: SocketAddr,
         only: Option<&IscsiName>,
     ) -> Vec<TargetListing> {
-        let portals: Vec<PortalConfig> = self.portals.lock().clone();
+        let mut portals: Vec<PortalConfig> = self.portals.lock().clone();
+        portals.extend_from_slice(&self.remote_portals.lock());
         let mut list = Vec::new();
         for (name, target) in self.targets.read().iter() {
             let config = Arc::clone(&target.config.read());

@@ -192,6 +192,12 @@ pub trait ScsiDevice: Send + Sync + 'static {
         command: ScsiCommand,
     ) -> ScsiFuture<'a, Option<ScsiResponse>>;
 
+    /// Ends when nothing that the transport has dropped before is begun any more, wherever it was on its way to. Aborting a task has its effect
+    /// by then.
+    fn settled(&self) -> ScsiFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Carries a task management function out.
     fn task_management<'a>(
         &'a self,

@@ -23,9 +23,11 @@ pub enum SenseKey {
 pub mod asc {
     pub const NONE: u16 = 0x0000;
     pub const BECOMING_READY: u16 = 0x0401;
+    pub const PORT_UNAVAILABLE: u16 = 0x040c;
     pub const SANITIZE_IN_PROGRESS: u16 = 0x041b;
     pub const NOT_READY_OFFLINE: u16 = 0x0412;
     pub const INITIALIZING_COMMAND_REQUIRED: u16 = 0x0402;
+    pub const COMMUNICATION_FAILURE: u16 = 0x0800;
     pub const UNREACHABLE_COPY_TARGET: u16 = 0x0804;
     pub const COPY_TARGET_NOT_REACHABLE: u16 = 0x0d02;
     pub const WRITE_ERROR: u16 = 0x0c00;
@@ -54,6 +56,7 @@ pub mod asc {
     pub const RESERVATIONS_PREEMPTED: u16 = 0x2a03;
     pub const RESERVATIONS_RELEASED: u16 = 0x2a04;
     pub const REGISTRATIONS_PREEMPTED: u16 = 0x2a05;
+    pub const ACCESS_STATE_CHANGED: u16 = 0x2a06;
     pub const CAPACITY_CHANGED: u16 = 0x2a09;
     pub const COMMAND_SEQUENCE_ERROR: u16 = 0x2c00;
     pub const COMMANDS_CLEARED: u16 = 0x2f00;

@@ -76,8 +76,9 @@ fn main() {
         product: "memory".into(),
         block_size,
         initiator_write_cache: false,
+        keep_reservations: false,
         write_cache: false,
-        target_ports: vec![1],
+        port_groups: vec![scsi_disk::PortGroup::optimized(1)],
     };
     let disk =
         Layered(Slow { disk: MemoryDisk::new(mib << 20, block_size), pause: Duration::from_millis(pause) });

@@ -4,7 +4,7 @@
 use scsi_core::{ScsiStatus, TaskAttribute};
 use scsi_defs::{Cdb, Effect, Op, Sense, SenseKey, asc};
 
-use crate::reply::{Failure, gone};
+use crate::reply::Failure;
 use crate::task_set::TaskGuard;
 use crate::unit::{Inner, LogicalUnit, UnitState};
 use crate::view::Caller;
@@ -19,7 +19,7 @@ impl LogicalUnit {
     ) -> Result<TaskGuard<'_>, Failure> {
         let mut inner = self.inner.lock();
         if inner.closed {
-            return Err(gone());
+            return Err(inner.gone());
         }
         let hears =
             !matches!(parsed, Ok(cdb) if matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense));
@@ -87,6 +87,9 @@ impl LogicalUnit {
             if matches!(inner.state, UnitState::Offline(_)) {
                 return Err(Sense::new(SenseKey::NotReady, asc::NOT_READY_OFFLINE).into());
             }
+            if matches!(inner.state, UnitState::Elsewhere(_)) {
+                return Err(Sense::new(SenseKey::NotReady, asc::PORT_UNAVAILABLE).into());
+            }
             if cdb.op == Op::TestUnitReady && self.is_away() {
                 return Err(Failure::Away);
             }
@@ -120,7 +123,9 @@ impl LogicalUnit {
         let port = inner.port_of(me);
         let reserved = inner.legacy.is_some_and(|holder| holder != me)
             || !port.is_some_and(|port| inner.reservations.allows(&port, !writes));
-        let serves = !matches!(inner.state, UnitState::Offline(_) | UnitState::Busy) && !inner.stopped;
+        let serves =
+            !matches!(inner.state, UnitState::Offline(_) | UnitState::Busy | UnitState::Elsewhere(_))
+                && !inner.stopped;
         if !serves
             || reserved
             || inner.sanitize.allows(Op::ExtendedCopy1).is_err()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use scsi_core::{ScsiCommand, ScsiResponse, ScsiStatus};
 use scsi_defs::{Cdb, Effect, Op, Sense};
 
-use crate::reply::{Failure, Outcome, gone};
+use crate::reply::{Failure, Outcome};
 use crate::unit::LogicalUnit;
 use crate::view::Caller;
 
@@ -45,10 +45,13 @@ impl LogicalUnit {
         if guard.end() {
             let (tas, closed) = {
                 let inner = self.inner.lock();
-                (inner.mode.tas, inner.closed)
+                (inner.mode.tas, inner.closed.then(|| (inner.moves, inner.gone())))
             };
-            if closed {
-                return Some(self.respond(Err(gone())));
+            match closed {
+                // It was not aborted by anybody: what was done by the time that the unit was closed, was done.
+                Some((true, _)) if outcome.is_ok() => return Some(self.respond(outcome)),
+                Some((_, gone)) => return Some(self.respond(Err(gone))),
+                None => {}
             }
             return tas.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted))));
         }
@@ -93,7 +96,7 @@ impl LogicalUnit {
         }
     }
 
-    fn respond(&self, outcome: Outcome) -> ScsiResponse {
+    pub(crate) fn respond(&self, outcome: Outcome) -> ScsiResponse {
         match outcome {
             Ok(reply) => ScsiResponse {
                 status: ScsiStatus::Good,
@@ -119,7 +122,7 @@ impl LogicalUnit {
 
 /// Whether a command whose storage was away may be carried out once more: one that may have done a part of its work, and gives
 /// another answer then, may not.
-fn can_wait(op: Op) -> bool {
+pub(crate) fn can_wait(op: Op) -> bool {
     matches!(
         op,
         Op::Read6

@@ -9,10 +9,11 @@
 //!       admission: unit attention, task set, reservations, write protection   turn: its turn at the volume
 //!       commands, a file for each family --medium, one call--> Backing (file of a volume | block device)
 //!     nexuses, task_management, availability: what else becomes of a unit
+//!   elsewhere --forward--> another node, for a unit that it serves
 //! ----------------------------------------------------------------------------------------------------
 //! view: who sees which units
 //! unit: all that is known of one disk, which is made of
-//!     task_set | reservations, mode, sanitize, tokens, ended, departed | storage, flow, meter
+//!     task_set | reservations, mode, sanitize, tokens, ended, departed | storage, flow, meter, port_groups
 //! ```
 //! What is above the line acts on what is below it, which knows nothing of what is above.
 //!
@@ -34,6 +35,8 @@
 //!   fails, once for each nexus, and is never done again and called good.
 //! * Nothing reaches what a unit kept its data in once it is closed ([`LogicalUnit::close`]): what waited has ended, what ran was
 //!   waited for, and what comes is told that there is no such unit.
+//! * A unit that another node serves answers nothing of its medium here: its commands are brought there, or are told to come again
+//!   (BUSY). What was sent and may have been done is not called undone, unless doing it again makes no different.
 //! * No input panics, and what a peer can make the device hold is bounded.
 //!
 //! Not done here: sessions and data transfer (the transport); LID4 copies, WRITE ATOMIC (refused as
@@ -45,9 +48,11 @@ mod availability;
 mod backing;
 mod commands;
 mod departed;
+mod elsewhere;
 mod ended;
 mod execute;
 mod flow;
+mod forward;
 pub mod fuzz;
 mod hole_map;
 mod limits;
@@ -55,6 +60,7 @@ mod medium;
 mod meter;
 mod mode;
 mod nexuses;
+mod port_groups;
 mod range_lock;
 mod reply;
 pub mod reservations;
@@ -73,6 +79,8 @@ pub use backing::{
     Backing, CloneHandle, DeviceBacking, FileBacking, NoReservationStore, ReservationStore,
     VolumeReservations,
 };
+pub use forward::{Brought, Forward, Place};
+pub use port_groups::{AccessState, PortGroup};
 pub use target::TargetDevice;
 pub use task_set::MAX_TASKS;
 pub use unit::{LogicalUnit, UnitConfig, UnitState};

@@ -15,12 +15,14 @@ impl LogicalUnit {
             device: nexus.target.to_lowercase(),
             target: nexus.target_port,
         };
+        let elsewhere = self.is_elsewhere();
         let mut inner = self.inner.lock();
         let Inner { nexuses, departed, reservations, .. } = &mut *inner;
         reservations.know(&port);
         nexuses.entry(nexus.id).or_insert_with(|| NexusEntry {
             used: false,
-            attentions: vec![asc::POWER_ON],
+            // Of a unit that another node serves, that one tells.
+            attentions: if elsewhere { Vec::new() } else { vec![asc::POWER_ON] },
             copies: VecDeque::new(),
             tokens: VecDeque::new(),
             lost_writes: departed.comes_back(&port.initiator),

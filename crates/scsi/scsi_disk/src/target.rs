@@ -12,12 +12,15 @@ use scsi_core::{
 };
 use scsi_defs::{Cdb, Effect, Op, Sense, asc};
 
+use crate::forward::Forward;
 use crate::task_set::Attended;
-use crate::view::{Caller, Group, MappedUnit, same, view_of};
+use crate::view::{Caller, Group, MappedUnit, same, same_units, view_of};
+
+type View = BTreeMap<u16, MappedUnit>;
 
 struct Session {
     nexus: Arc<Nexus>,
-    view: Arc<BTreeMap<u16, MappedUnit>>,
+    view: Arc<View>,
 }
 
 #[derive(Default)]
@@ -30,6 +33,8 @@ struct State {
 #[derive(Default)]
 pub struct TargetDevice {
     state: RwLock<State>,
+    /// What brings commands for units of other nodes there.
+    forward: Option<Arc<dyn Forward>>,
 }
 
 impl TargetDevice {
@@ -37,6 +42,43 @@ impl TargetDevice {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, whose commands for units of other nodes are brought there.
+    #[must_use]
+    pub fn forwarding(forward: Option<Arc<dyn Forward>>) -> Self {
+        Self { forward, ..Self::default() }
+    }
+
+    /// Carries a command out that has come by way of another node, if the unit under the number has this identity and is served here;
+    /// `None` when not.
+    pub async fn execute_here(
+        &self,
+        nexus: &Arc<Nexus>,
+        lun: WireLun,
+        unit: [u8; 16],
+        command: ScsiCommand,
+    ) -> Option<Option<ScsiResponse>> {
+        let (view, mapped) = self.served_here(nexus, lun, unit)?;
+        Some(run_here(nexus, view, mapped, command).await)
+    }
+
+    /// The same for a task management function.
+    pub async fn manage_here(
+        &self,
+        nexus: &Arc<Nexus>,
+        lun: WireLun,
+        unit: [u8; 16],
+        function: TaskManagement,
+    ) -> Option<TaskManagementOutcome> {
+        let (_, mapped) = self.served_here(nexus, lun, unit)?;
+        Some(manage(nexus, &mapped, function).await)
+    }
+
+    fn served_here(&self, nexus: &Nexus, lun: WireLun, unit: [u8; 16]) -> Option<(Arc<View>, MappedUnit)> {
+        let view = self.view(nexus.id)?;
+        let mapped = view.get(&lun.number()?)?.clone();
+        (mapped.unit.config.id == unit && !mapped.unit.is_elsewhere()).then_some((view, mapped))
     }
 
     /// Replaces who sees what. Sessions whose view changes are told at their next command.
@@ -52,16 +94,27 @@ impl TargetDevice {
                     mapped.unit.disconnect(session.nexus.id);
                 }
             }
-            for mapped in view.values() {
+            // The same units, one of which is served by another node now, or is no more: its paths are others.
+            let moved = same_units(&view, &session.view);
+            for (number, mapped) in &view {
+                let before = session
+                    .view
+                    .get(number)
+                    .filter(|before| moved && !Arc::ptr_eq(&before.unit, &mapped.unit));
                 mapped.unit.connect(&session.nexus);
-                mapped.unit.attention(session.nexus.id, asc::REPORTED_LUNS_CHANGED);
+                if !moved {
+                    mapped.unit.attention(session.nexus.id, asc::REPORTED_LUNS_CHANGED);
+                } else if before.is_some_and(|before| before.unit.port_groups() != mapped.unit.port_groups())
+                {
+                    mapped.unit.attention(session.nexus.id, asc::ACCESS_STATE_CHANGED);
+                }
             }
             session.view = Arc::new(view);
         }
         state.groups = groups;
     }
 
-    fn view(&self, nexus: u64) -> Option<Arc<BTreeMap<u16, MappedUnit>>> {
+    fn view(&self, nexus: u64) -> Option<Arc<View>> {
         self.state.read().sessions.get(&nexus).map(|session| session.view.clone())
     }
 
@@ -120,11 +173,14 @@ impl ScsiDevice for TargetDevice {
         let view = view_of(&state.groups, &nexus.initiator);
         view.values().for_each(|mapped| mapped.unit.connect(nexus));
         state.sessions.insert(nexus.id, Session { nexus: nexus.clone(), view: Arc::new(view) });
+        drop(state);
+        self.forward.iter().for_each(|forward| forward.nexus_established(nexus));
     }
 
     fn nexus_lost(&self, nexus: &Arc<Nexus>) {
         if let Some(session) = self.state.write().sessions.remove(&nexus.id) {
             session.view.values().for_each(|mapped| mapped.unit.disconnect(nexus.id));
+            self.forward.iter().for_each(|forward| forward.nexus_lost(nexus));
         }
     }
 
@@ -141,22 +197,15 @@ impl ScsiDevice for TargetDevice {
                 let caller = Caller { nexus, view: &view, read_only: false };
                 return Some(Self::absent(&caller, lun, &command));
             };
-            let (unit, read_only) = (mapped.unit.clone(), mapped.read_only);
-            let parsed = Cdb::parse(&command.cdb);
-            if !parsed.as_ref().is_ok_and(Self::changes_something) {
-                let caller = Caller { nexus, view: &view, read_only };
-                return unit.run(&caller, parsed, command, &Cell::new(None)).await;
+            if mapped.unit.is_elsewhere() {
+                let caller = Caller { nexus, view: &view, read_only: mapped.read_only };
+                return mapped
+                    .unit
+                    .run_elsewhere(self.forward.as_deref(), (nexus, lun), &caller, command)
+                    .await;
             }
-            // What has begun to change something comes to its end, whatever becomes of the connection: what is
-            // durable and what is in memory stay the same, and whoever aborts the command can wait for it.
-            let task = Rc::new(Cell::new(None));
-            let _attended = Attended { tasks: unit.tasks.clone(), task: task.clone() };
-            let nexus = nexus.clone();
-            let work = async move {
-                let caller = Caller { nexus: &nexus, view: &view, read_only };
-                unit.run(&caller, parsed, command, &task).await
-            };
-            shard_runtime::finish_anyway(work).await
+            let mapped = mapped.clone();
+            run_here(nexus, view, mapped, command).await
         })
     }
 
@@ -168,36 +217,82 @@ impl ScsiDevice for TargetDevice {
     ) -> ScsiFuture<'a, TaskManagementOutcome> {
         Box::pin(async move {
             let Some(view) = self.view(nexus.id) else { return TaskManagementOutcome::Rejected };
+            let here_or_there = async |number: u16, mapped: &MappedUnit, function| {
+                if mapped.unit.is_elsewhere() {
+                    let at = (nexus, WireLun::from_number(number));
+                    return mapped.unit.manage_elsewhere(self.forward.as_deref(), at, function).await;
+                }
+                manage(nexus, mapped, function).await
+            };
             if matches!(function, TaskManagement::TargetWarmReset | TaskManagement::TargetColdReset) {
-                for mapped in view.values() {
+                for (number, mapped) in &*view {
                     // One that may only read takes nothing from others.
-                    match mapped.read_only {
-                        true => drop(mapped.unit.abort(|id| id == nexus.id, None).await),
-                        false => mapped.unit.reset().await,
-                    }
+                    let function = match mapped.read_only {
+                        true => TaskManagement::AbortTaskSet,
+                        false => TaskManagement::LogicalUnitReset,
+                    };
+                    here_or_there(*number, mapped, function).await;
                 }
                 return TaskManagementOutcome::Complete;
             }
-            let Some(mapped) = lun.number().and_then(|number| view.get(&number)) else {
+            let number = lun.number();
+            let Some((number, mapped)) = number.and_then(|number| Some((number, view.get(&number)?))) else {
                 return TaskManagementOutcome::IncorrectLun;
             };
-            match function {
-                TaskManagement::ClearTaskSet | TaskManagement::LogicalUnitReset if mapped.read_only => {
-                    return TaskManagementOutcome::Rejected;
-                }
-                TaskManagement::AbortTaskSet => {
-                    mapped.unit.abort(|id| id == nexus.id, None).await;
-                }
-                TaskManagement::ClearTaskSet => {
-                    for other in mapped.unit.abort(|_| true, None).await {
-                        if other != nexus.id {
-                            mapped.unit.attention(other, asc::COMMANDS_CLEARED);
-                        }
-                    }
-                }
-                _ => mapped.unit.reset().await,
-            }
-            TaskManagementOutcome::Complete
+            here_or_there(number, mapped, function).await
         })
     }
+
+    fn settled(&self) -> ScsiFuture<'_, ()> {
+        match &self.forward {
+            Some(forward) => forward.settled(),
+            None => Box::pin(std::future::ready(())),
+        }
+    }
+}
+
+/// Carries a command out on a unit of this node.
+async fn run_here(
+    nexus: &Arc<Nexus>,
+    view: Arc<View>,
+    mapped: MappedUnit,
+    command: ScsiCommand,
+) -> Option<ScsiResponse> {
+    let MappedUnit { unit, read_only } = mapped;
+    let parsed = Cdb::parse(&command.cdb);
+    if !parsed.as_ref().is_ok_and(TargetDevice::changes_something) {
+        let caller = Caller { nexus, view: &view, read_only };
+        return unit.run(&caller, parsed, command, &Cell::new(None)).await;
+    }
+    // What has begun to change something comes to its end, whatever becomes of the connection: what is
+    // durable and what is in memory stay the same, and whoever aborts the command can wait for it.
+    let task = Rc::new(Cell::new(None));
+    let _attended = Attended { tasks: unit.tasks.clone(), task: task.clone() };
+    let nexus = nexus.clone();
+    let work = async move {
+        let caller = Caller { nexus: &nexus, view: &view, read_only };
+        unit.run(&caller, parsed, command, &task).await
+    };
+    shard_runtime::finish_anyway(work).await
+}
+
+/// Carries a task management function out on a unit of this node.
+async fn manage(nexus: &Nexus, mapped: &MappedUnit, function: TaskManagement) -> TaskManagementOutcome {
+    match function {
+        TaskManagement::ClearTaskSet | TaskManagement::LogicalUnitReset if mapped.read_only => {
+            return TaskManagementOutcome::Rejected;
+        }
+        TaskManagement::AbortTaskSet => {
+            mapped.unit.abort(|id| id == nexus.id, None).await;
+        }
+        TaskManagement::ClearTaskSet => {
+            for other in mapped.unit.abort(|_| true, None).await {
+                if other != nexus.id {
+                    mapped.unit.attention(other, asc::COMMANDS_CLEARED);
+                }
+            }
+        }
+        _ => mapped.unit.reset().await,
+    }
+    TaskManagementOutcome::Complete
 }

@@ -21,6 +21,7 @@ mod flows;
 mod going_on;
 mod golden;
 mod neighbours;
+mod port_groups;
 mod sizes;
 mod storage;
 mod tokens;
@@ -70,7 +71,8 @@ fn unit_config() -> UnitConfig {
         block_size: 512,
         write_cache: false,
         initiator_write_cache: true,
-        target_ports: vec![1],
+        keep_reservations: false,
+        port_groups: vec![PortGroup::optimized(1)],
     }
 }
 

@@ -17,7 +17,8 @@ use crate::ended::{EndedCopy, EndedToken};
 use crate::flow::Flows;
 use crate::meter::Meter;
 use crate::mode::{Mode, WriteCache};
-use crate::reply::Failure;
+use crate::port_groups::PortGroup;
+use crate::reply::{Failure, gone};
 use crate::reservations::{Port, Reservations};
 use crate::sanitize::Sanitize;
 use crate::storage::{Cached, Storage};
@@ -40,8 +41,11 @@ pub struct UnitConfig {
     pub write_cache: bool,
     /// Whether initiators may turn that on and off (MODE SELECT); what they saved then counts.
     pub initiator_write_cache: bool,
-    /// Relative identifiers of all target ports (also their groups' tags), until [`LogicalUnit::set_target_ports`].
-    pub target_ports: Vec<u16>,
+    /// Whether reservations outlive the node that serves it, also where no initiator asks for that (APTPL): another one goes on, and
+    /// initiators see no loss of power.
+    pub keep_reservations: bool,
+    /// Through which target ports it is reached, until [`LogicalUnit::set_port_groups`].
+    pub port_groups: Vec<PortGroup>,
 }
 
 /// Whether a unit serves.
@@ -53,6 +57,8 @@ pub enum UnitState {
     ReadOnly(String),
     /// The unit is not served, for the reason given.
     Offline(String),
+    /// Another node serves it, this one if that is known: its commands are brought there.
+    Elsewhere(Option<u16>),
     /// It will be served soon, and what it knows of reservations is not here yet: initiators are told to come again (BUSY).
     Busy,
 }
@@ -80,11 +86,13 @@ pub(crate) struct Inner {
     pub(crate) mode_unsaved: bool,
     /// Who was connected, and what it is to be told.
     pub(crate) departed: Departed,
-    pub(crate) target_ports: Vec<u16>,
+    pub(crate) port_groups: Vec<PortGroup>,
     pub(crate) state: UnitState,
     pub(crate) stopped: bool,
     /// It is not served any more; commands of sessions that saw it before it was taken away may still come.
     pub(crate) closed: bool,
+    /// It is served elsewhere by then, or anew here: who comes late is to come again.
+    pub(crate) moves: bool,
     capacity: u64,
 }
 
@@ -99,6 +107,8 @@ pub struct LogicalUnit {
     /// Writes that no flush covers yet.
     pub(crate) cached: Cached,
     pub(crate) inner: Mutex<Inner>,
+    /// Its state is [`UnitState::Elsewhere`]; to be looked at with each command.
+    elsewhere: AtomicBool,
     /// One reservation change at a time, including its durable step.
     pub(crate) changes: tokio::sync::Mutex<()>,
     /// Its lock is taken while `inner` is, never the other way round.
@@ -155,10 +165,11 @@ impl LogicalUnit {
             cache,
             mode_unsaved: false,
             departed: Departed::default(),
-            target_ports: config.target_ports.clone(),
+            port_groups: config.port_groups.clone(),
             state: UnitState::Online,
             stopped: false,
             closed: false,
+            moves: false,
             capacity: backing.size() / u64::from(config.block_size),
         };
         Ok(Arc::new(Self {
@@ -168,6 +179,7 @@ impl LogicalUnit {
             failing: AtomicBool::new(false),
             cached: Cached::default(),
             inner: Mutex::new(inner),
+            elsewhere: AtomicBool::new(false),
             changes: tokio::sync::Mutex::new(()),
             tasks: Arc::default(),
             tokens: Tokens::default(),
@@ -235,17 +247,39 @@ impl LogicalUnit {
 
     /// Changes whether the unit serves. Commands that run go on.
     pub fn set_state(&self, state: UnitState) {
-        self.inner.lock().state = state;
+        let mut inner = self.inner.lock();
+        self.elsewhere.store(matches!(state, UnitState::Elsewhere(_)), Ordering::SeqCst);
+        inner.state = state;
     }
 
-    /// Changes through which target ports the unit is reached; initiators hear of it. What it knows of its nexuses and their
+    /// Whether another node serves it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.elsewhere.load(Ordering::SeqCst)
+    }
+
+    /// It is about to be closed because it is served elsewhere, or anew: late commands are told to come again.
+    pub fn moves(&self) {
+        self.inner.lock().moves = true;
+    }
+
+    /// Changes through which target ports the unit is reached, and how; initiators hear of it. What it knows of its nexuses and their
     /// reservations stays.
-    pub fn set_target_ports(&self, ports: Vec<u16>) {
+    pub fn set_port_groups(&self, groups: Vec<PortGroup>) {
         let mut inner = self.inner.lock();
-        if inner.target_ports != ports {
-            inner.target_ports = ports;
+        if inner.port_groups == groups {
+            return;
+        }
+        let others =
+            !inner.port_groups.iter().map(|group| group.tag).eq(groups.iter().map(|group| group.tag));
+        inner.port_groups = groups;
+        inner.attention_all(None, asc::ACCESS_STATE_CHANGED);
+        if others {
             inner.attention_all(None, asc::INQUIRY_DATA_CHANGED);
         }
+    }
+
+    pub(crate) fn port_groups(&self) -> Vec<PortGroup> {
+        self.inner.lock().port_groups.clone()
     }
 
     /// Counts commands from now on, with latencies by this clock, which is that of the queue that they wait in, if there is one. Only
@@ -305,6 +339,16 @@ impl LogicalUnit {
 }
 
 impl Inner {
+    /// What a command is told that comes when the unit is closed.
+    pub(crate) fn gone(&self) -> Failure {
+        if self.moves { Failure::Status(ScsiStatus::Busy) } else { gone() }
+    }
+
+    /// Relative identifiers of the ports of all groups.
+    pub(crate) fn target_ports(&self) -> Vec<u16> {
+        self.port_groups.iter().map(|group| group.tag).collect()
+    }
+
     /// Takes note that a nexus reads or writes.
     pub(crate) fn uses(&mut self, nexus: u64) {
         if let Some(entry) = self.nexuses.get_mut(&nexus) {

@@ -56,3 +56,11 @@ pub(crate) fn same(a: &BTreeMap<u16, MappedUnit>, b: &BTreeMap<u16, MappedUnit>)
             .zip(b)
             .all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(&a.1.unit, &b.1.unit) && a.1.read_only == b.1.read_only)
 }
+
+/// Whether two views show units of the same identities in the same way, though they may be others.
+pub(crate) fn same_units(a: &BTreeMap<u16, MappedUnit>, b: &BTreeMap<u16, MappedUnit>) -> bool {
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| {
+            a.0 == b.0 && a.1.unit.config.id == b.1.unit.config.id && a.1.read_only == b.1.read_only
+        })
+}

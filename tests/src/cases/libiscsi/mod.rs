@@ -108,7 +108,7 @@ pub(super) fn run(context: &Context) -> Result {
         // Shows what the suite thinks of somebody else's LUN. SANITIZE on one of 20 GiB would take all day.
         let pass =
             Pass { column: SMALL_BLOCKS, lun: 0, only: &[], without: &[("ALL.Sanitize", "")], slow: false };
-        let verdicts = suite(context, &pass, pass.only, &url)?;
+        let verdicts = suite(context, &pass, pass.only, (&url, &url))?;
         judge(&verdicts)?;
         return server.finish();
     };
@@ -121,7 +121,8 @@ pub(super) fn run(context: &Context) -> Result {
         if let Some(slow) = slow {
             all_disks(node, &slow)?;
         }
-        verdicts.extend(suite(context, pass, only, &format!("{base}/{}", pass.lun))?);
+        let url = format!("{base}/{}", pass.lun);
+        verdicts.extend(suite(context, pass, only, (&url, &url))?);
         if slow.is_some() {
             all_disks(node, &["none"])?;
         }
@@ -132,6 +133,16 @@ pub(super) fn run(context: &Context) -> Result {
     }
     crate::note!("     {passed} tests of libiscsi passed");
     server.finish()
+}
+
+/// Runs suites over a LUN of 512-byte blocks; how many tests passed.
+pub(super) fn over(context: &Context, url: &str, second: &str, only: &[&str]) -> Result<usize> {
+    need("iscsi-test-cu", "libiscsi-bin")?;
+    need("python3", "python3")?;
+    let pass =
+        Pass { column: "over another node", lun: 0, only: &[], without: PASSES[0].without, slow: false };
+    let verdicts = suite(context, &pass, only, (url, second))?;
+    judge_by(&verdicts, &expected_skips()?)
 }
 
 /// The LUNs of [`PASSES`].
@@ -156,11 +167,11 @@ fn all_disks(node: &Node, fault: &[&str]) -> Result {
 }
 
 /// Runs a pass.
-fn suite(context: &Context, pass: &Pass, only: &[&str], url: &str) -> Result<Vec<Verdict>> {
+fn suite(context: &Context, pass: &Pass, only: &[&str], (url, second): (&str, &str)) -> Result<Vec<Verdict>> {
     let csv = context.folder.join(format!("lun{}{}.csv", pass.lun, if pass.slow { "-slow" } else { "" }));
     let mut program = command("python3");
     // The second address is the same LUN over a second session, for the multipath suite.
-    program.arg(home().join("tools/libiscsi/run_iscsi_cu.py")).arg(url).arg(&csv).arg(url);
+    program.arg(home().join("tools/libiscsi/run_iscsi_cu.py")).arg(url).arg(&csv).arg(second);
     let without: Vec<&str> = pass.without.iter().map(|(name, _)| *name).collect();
     program.env("ONLY", only.join(" ")).env("WITHOUT", without.join(" "));
     if pass.slow {
@@ -183,12 +194,18 @@ fn suite(context: &Context, pass: &Pass, only: &[&str], url: &str) -> Result<Vec
     Ok(rows.collect())
 }
 
-/// How many passed; a failure when any did not and was not expected to skip itself.
+/// How many passed; a failure when any did not and was not expected to skip itself, or too few did.
 fn judge(verdicts: &[Verdict]) -> Result<usize> {
-    let expected = expected_skips()?;
+    let passed = judge_by(verdicts, &expected_skips()?)?;
+    ensure(passed >= MINIMUM_PASSED, || format!("{passed} passed, at least {MINIMUM_PASSED} wanted"))?;
+    Ok(passed)
+}
+
+/// How many passed; a failure when any did not and was not expected to skip itself.
+fn judge_by(verdicts: &[Verdict], expected: &Skips) -> Result<usize> {
     let mut wrong = Vec::new();
     for verdict in verdicts {
-        let excused = verdict.result == "skip" && reason_to_skip(&expected, verdict).is_some();
+        let excused = verdict.result == "skip" && reason_to_skip(expected, verdict).is_some();
         if verdict.result != "pass" && !excused {
             wrong.push(format!(
                 "{} ({}): {}: {}",
@@ -204,7 +221,6 @@ fn judge(verdicts: &[Verdict]) -> Result<usize> {
         verdicts.iter().filter(|v| v.result == "pass").map(Verdict::name).collect();
     let passed = passed.len();
     ensure(wrong.is_empty(), || format!("{passed} passed, {} not:\n{}", wrong.len(), wrong.join("\n")))?;
-    ensure(passed >= MINIMUM_PASSED, || format!("{passed} passed, at least {MINIMUM_PASSED} wanted"))?;
     Ok(passed)
 }
 

@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::keys::{ClusterName, DiskId, Key, NodeId, PoolId};
 use crate::values::{
     Beat, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member, Named,
-    NodeEntry, Owner, Seats, TokenEntry, Value, ValueError, Vote,
+    NodeEntry, NodePaths, NodePortal, Owner, PoolVolumes, Seats, TokenEntry, Value, ValueError, Vote,
 };
 
 fn node(number: u16) -> NodeId {
@@ -43,6 +43,8 @@ fn keys_come_back_and_other_spellings_do_not() {
         Key::Known(uuid::Uuid::from_u128(7)),
         Key::Order(node(3), uuid::Uuid::from_u128(7)),
         Key::Volume("vm-1".into()),
+        Key::NodePaths(node(3)),
+        Key::PoolVolumes(pool),
     ];
     for key in keys {
         assert_eq!(Key::parse(&cluster, &key.path(&cluster)), Some(key));
@@ -66,6 +68,8 @@ fn keys_come_back_and_other_spellings_do_not() {
         "config/1/1",
         "jobs/other",
         "config/head/",
+        "paths/nodes/1",
+        "paths/pools/x",
     ];
     for tail in tails {
         assert_eq!(Key::parse(&cluster, &format!("/holdfast/c1/{tail}")), None, "{tail}");
@@ -109,6 +113,9 @@ fn values_come_back() {
     back(&Named { node: node(1) });
     back(&TokenEntry { expires: u64::MAX, made_by: node(1) });
     back(&Seats { seats: vec![(node(1), "https://10.0.0.1:7403".into())] });
+    let portal = NodePortal { address: "[fd00::1]:3260".into(), group: 2 };
+    back(&NodePaths { portals: vec![portal], forward: "10.0.0.1:7404".into() });
+    back(&PoolVolumes { volumes: vec![Uuid::from_u128(5); 1500] });
 }
 
 #[test]
@@ -148,6 +155,13 @@ fn what_nobody_writes_is_refused() {
     assert_eq!(many.encode(), Err(ValueError::Invalid("list of nodes")));
     let head = br#"{"version":1,"revision":1,"chunks":4000000000,"length":1,"checksum":1}"#;
     assert_eq!(ConfigHead::decode(head), Err(ValueError::Invalid("length")));
+    let portals = |count, group| {
+        let portal = NodePortal { address: "10.0.0.1:3260".into(), group };
+        NodePaths { portals: vec![portal; count], forward: String::new() }.encode()
+    };
+    assert!(portals(64, 1).is_ok());
+    assert_eq!(portals(65, 1), Err(ValueError::Invalid("list of portals")));
+    assert_eq!(portals(1, 0), Err(ValueError::Invalid("portal group")));
     let long = DiskPlace { node: None, lun: "x".repeat(257), pool: None };
     assert_eq!(long.encode(), Err(ValueError::Invalid("LUN")));
 }

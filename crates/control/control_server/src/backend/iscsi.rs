@@ -1,16 +1,36 @@
 //! What the node needs of the iSCSI target.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use control_api::{PortalInfo, Session};
 use observe::IoTotals;
 use qos_gate::FlowReport;
+use scsi_disk::{Forward, PortGroup, TargetDevice};
+use tcp_service::{Listeners, Spawner};
 use uuid::Uuid;
 
 use super::{Current, VolumeHandle, Work};
 
 /// Why a LUN is not served from its pool: its file is still open in another one, where it was before.
 pub(crate) const HELD_ELSEWHERE: &str = "it has not been let go of yet where it was before";
+
+/// Where the targets of this node are found, by name.
+pub type Targets = Arc<dyn Fn(&str) -> Option<Arc<TargetDevice>> + Send + Sync>;
+
+/// Begins to take commands from other nodes, on these shards and for these targets, and gives what brings commands to them.
+pub type BeginForwarding = Box<dyn FnOnce(Arc<dyn Spawner>, Targets) -> (Arc<dyn Forward>, Listeners) + Send>;
+
+/// Who serves a LUN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedBy {
+    /// This node, as far as the volume is there.
+    Here,
+    /// The node with this number.
+    Node(u16),
+    /// Nobody now: its pool is on its way from one node to another.
+    Nobody,
+}
 
 /// A LUN of a pool, and whether it can be served.
 #[derive(Clone)]
@@ -23,6 +43,10 @@ pub struct ServedLun {
     pub comes: bool,
     /// Its pool is let go of: what is known here of its reservations others may change from now on.
     pub leaves: bool,
+    /// Who serves it.
+    pub served_by: ServedBy,
+    /// The target port groups that it is reached through, of all nodes.
+    pub groups: Vec<PortGroup>,
 }
 
 /// iSCSI: targets, logical units, portals, sessions.
@@ -43,6 +67,14 @@ pub trait IscsiBackend: Send + Sync + 'static {
         pool: Option<Uuid>,
         luns: Vec<ServedLun>,
     ) -> Work<'a, Vec<(String, String)>>;
+    /// Commands for LUNs of other nodes are brought there, and those of others taken, from now on. To be called before anything is served.
+    fn join(&self, begin: BeginForwarding) {
+        drop(begin);
+    }
+    /// Discovery tells of these portals of other nodes, too, each with its tag.
+    fn set_remote_portals(&self, portals: Vec<(SocketAddr, u16)>) {
+        let _ = portals;
+    }
     /// Portals and where they listen.
     fn portals(&self) -> Vec<PortalInfo>;
     /// Sessions now.

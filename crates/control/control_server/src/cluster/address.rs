@@ -5,10 +5,15 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use cluster_identity::{MAX_ADDRESSES, NodeName};
 use control_api::{Code, Problem};
 
-/// The port of links; that of the API between members is the next one, then those of etcd for clients and members, and that of the bus.
+/// The port of links; that of the API between members is the next one, then those of etcd for clients and members, that of the bus, and that
+/// of commands for LUNs of other nodes.
 pub(crate) const PORT: u16 = 7400;
 /// How many ports a node uses, from that of links on.
-const PORTS: u16 = 5;
+const PORTS: u16 = 6;
+/// The port of the bus, from that of links.
+const BUS: u16 = 4;
+/// The port of commands for LUNs of other nodes, likewise.
+const FORWARD: u16 = 5;
 
 /// Where a node is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +26,12 @@ pub(crate) struct Addresses {
 
 /// Where a node whose links arrive there lends its disks to the others.
 pub(crate) fn bus(link: SocketAddr) -> Option<SocketAddr> {
-    Some(SocketAddr::new(link.ip(), link.port().checked_add(PORTS - 1)?))
+    Some(SocketAddr::new(link.ip(), link.port().checked_add(BUS)?))
+}
+
+/// Where a node whose links arrive there takes commands for its LUNs that initiators have given to others; any free port where that is taken.
+pub(crate) fn forward(link: SocketAddr) -> SocketAddr {
+    SocketAddr::new(link.ip(), link.port().saturating_add(FORWARD))
 }
 
 /// The addresses of this machine that other machines may reach.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster_node::{Phase, Status};
-use cluster_store::keys::Key;
+use cluster_store::keys::{Key, PATHS};
 use cluster_store::{Range, StoreError, Watch};
 use control_api::Problem;
 use tokio::sync::watch;
 
-use super::{Cluster, Life, users};
+use super::{Cluster, Life, paths, users};
 use crate::backend::NodeSeen;
 
 /// Between attempts to read what is shared.
@@ -25,6 +25,8 @@ pub(crate) trait Follows: Send + Sync {
     fn users(&self) -> Result<(), Problem>;
     /// Who is a member of the cluster.
     fn members(&self, members: Vec<NodeSeen>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// LUNs are reached by other ways than before.
+    fn paths(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// Keeps the number of the present life up to date, for as long as the node takes part.
@@ -71,6 +73,34 @@ pub(super) async fn users(of: Arc<Cluster>, node: Arc<dyn Follows>) {
     let key = users::key(&of.name);
     let take_up = || std::future::ready(node.users());
     changes(&of, key, "users", take_up).await;
+}
+
+/// The same of portals, and of which volumes are in which pool.
+pub(super) async fn paths(of: Arc<Cluster>, node: Arc<dyn Follows>) {
+    let prefix = of.name.root() + PATHS;
+    let take_up = || async {
+        if of.read_paths().await? {
+            node.paths().await;
+        }
+        Ok(())
+    };
+    changes(&of, prefix, "paths", take_up).await;
+}
+
+/// Takes up who owns which pool and who takes part, as LUNs are reached by other ways when that changes.
+pub(super) async fn owners(of: Arc<Cluster>, node: Arc<dyn Follows>) {
+    let Some(mut status) = of.status.get().cloned() else { return };
+    let mut known = None;
+    loop {
+        let now = paths::Owners::of(&status.borrow_and_update());
+        if known.as_ref() != Some(&now) {
+            known = Some(now);
+            node.paths().await;
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Does this at first, and whenever what is under a key has changed.

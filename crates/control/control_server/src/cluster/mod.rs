@@ -17,6 +17,7 @@ mod change;
 mod clients;
 pub(crate) mod config;
 mod follow;
+pub(crate) mod forward;
 mod init;
 mod join;
 mod leave;
@@ -26,6 +27,7 @@ mod membership;
 pub(crate) mod order;
 mod orders;
 pub(crate) mod part;
+mod paths;
 mod seal;
 mod show;
 mod strangers;
@@ -36,11 +38,12 @@ mod verbs;
 mod volume_names;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::{Standing, standing};
-use cluster_node::{ClusterNode, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_node::{ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Step, Transaction};
@@ -62,10 +65,9 @@ pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
 
 use crate::backend::NodeSeen;
+use paths::Paths;
 use users::UsersInStore;
 
-/// Tags of target portal groups that each node has.
-const PORTALS: u16 = 16;
 /// That a pool is served is said again after this, when it could not be said.
 const SAY_AGAIN: Duration = Duration::from_millis(500);
 
@@ -105,11 +107,17 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 6]>,
+    following: OnceLock<[JoinHandle<()>; 8]>,
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
     is_written: OnceCell<()>,
     saying: clients::Saying,
+    /// How initiators reach what the nodes serve.
+    paths: Paths,
+    /// Certificates for connections between nodes.
+    tls: LinkTls,
+    /// Where links of other nodes arrive.
+    links_at: Option<SocketAddr>,
 }
 
 impl Cluster {
@@ -134,6 +142,9 @@ impl Cluster {
             known_as: OnceLock::new(),
             is_written: OnceCell::new(),
             saying: clients::Saying::default(),
+            paths: Paths::new(of.addresses.first().map_or("", String::as_str)),
+            tls: of.tls.clone(),
+            links_at: of.listener.local_addr().ok(),
         })
     }
 
@@ -144,7 +155,12 @@ impl Cluster {
 
     /// What connections with clients ask before anything leaves.
     pub(crate) fn answers(&self) -> Answers {
-        Answers::while_permitted(Arc::new(May(self.permit.clone())))
+        Answers::while_permitted(self.answer_permit())
+    }
+
+    /// Whether this node may answer now, and in which life.
+    pub(crate) fn answer_permit(&self) -> Arc<dyn AnswerPermit> {
+        Arc::new(May(self.permit.clone()))
     }
 
     /// Whether the node may answer for its pools now.
@@ -223,7 +239,9 @@ impl Cluster {
             tokio::spawn(self.clone().serve_orders(obeys)),
             tokio::spawn(follow::members(self.clone(), node.clone(), status)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
-            tokio::spawn(follow::users(self.clone(), node)),
+            tokio::spawn(follow::users(self.clone(), node.clone())),
+            tokio::spawn(follow::paths(self.clone(), node.clone())),
+            tokio::spawn(follow::owners(self.clone(), node)),
         ]);
         Ok(())
     }
@@ -259,12 +277,6 @@ impl Cluster {
         self.status.get().map(|status| status.borrow().clone()).unwrap_or_default()
     }
 
-    /// The target portal group tag of a portal with this group in the configuration: of all nodes no two have the same. There are 15
-    /// groups on each node; those beyond share their tags.
-    pub(crate) fn portal_tag(&self, group: u16) -> u16 {
-        self.me.number().wrapping_mul(PORTALS).wrapping_add((group.max(1) - 1) % (PORTALS - 1) + 1)
-    }
-
     /// What a node is called.
     pub(crate) fn name_of(&self, node: NodeId) -> String {
         let known = self.names.lock().get(&node).cloned();
@@ -294,6 +306,12 @@ impl Cluster {
     /// Whether a node of this name is a member now, as far as is known.
     pub(crate) fn is_member(&self, name: &str) -> bool {
         self.seen(&self.now()).iter().any(|seen| seen.name == name)
+    }
+
+    /// The node that owns a pool, as far as is known; whether it is this one.
+    pub(crate) fn owner_of(&self, pool: Uuid) -> Option<(NodeId, bool)> {
+        let owner = Self::owner_in(&self.now(), pool)?;
+        Some((owner, owner == self.me))
     }
 
     /// The node that owns a pool, as far as is known; none when nobody does.
@@ -348,16 +366,26 @@ impl Cluster {
     }
 
     async fn write_served(&self, pool: PoolId, epoch: u64) -> bool {
+        let Ok(value) = (Served { epoch }).encode() else { return true };
+        self.write_as_owner(pool, |owner| owner.epoch == epoch, (Key::Served(pool), value)).await
+    }
+
+    /// Writes something of a pool if its owner is this one. False: it has to be tried again.
+    async fn write_as_owner(
+        &self,
+        pool: PoolId,
+        is: impl Fn(&Owner) -> bool,
+        (key, value): (Key, Vec<u8>),
+    ) -> bool {
         let owner = Key::Owner(pool).path(&self.name);
         let Ok(found) = self.store.get(Range::Key(owner.clone())).await else { return false };
         let Some(found) = found.found.first() else { return true };
-        if !Owner::decode(&found.value).is_ok_and(|owner| owner.epoch == epoch) {
+        if !Owner::decode(&found.value).is_ok_and(|owner| is(&owner)) {
             return true;
         }
-        let Ok(value) = (Served { epoch }).encode() else { return true };
         let transaction = Transaction {
             conditions: vec![Condition::Modified(owner, found.modified)],
-            steps: vec![Step::Put(Key::Served(pool).path(&self.name), value)],
+            steps: vec![Step::Put(key.path(&self.name), value)],
             reads: Vec::new(),
         };
         self.store.transact(transaction).await.is_ok()

@@ -36,6 +36,10 @@ impl Node {
                 tracing::warn!(%error, "the node begins with the users that it knew last");
             }
         }
+        let of = place.clone();
+        self.backends
+            .iscsi
+            .join(Box::new(move |shards, targets| crate::cluster::forward::begin(&of, shards, targets)));
         let _ = self.cluster.set(place);
         NodeDriver::new(self.clone())
     }
@@ -153,8 +157,10 @@ impl Node {
             config.smb.name = cluster.name().to_string();
         }
         config.portals.iter_mut().for_each(|portal| portal.group = cluster.portal_tag(portal.group));
-        let groups = config.targets.iter_mut().flat_map(|target| &mut target.portal_groups);
-        groups.for_each(|group| *group = cluster.portal_tag(*group));
+        for target in &mut config.targets {
+            target.portal_groups =
+                target.portal_groups.iter().flat_map(|group| cluster.portal_tags(*group)).collect();
+        }
         Current { config: Arc::new(config), ..current }
     }
 
@@ -480,6 +486,10 @@ impl Follows for Node {
 
     fn members(&self, members: Vec<NodeSeen>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.meet(members))
+    }
+
+    fn paths(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.take_up_paths())
     }
 }
 

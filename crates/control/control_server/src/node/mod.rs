@@ -18,6 +18,7 @@ mod iscsi_disks;
 mod known;
 mod log_homes;
 mod log_places;
+mod lun_paths;
 mod luns;
 mod mapping;
 mod moves;

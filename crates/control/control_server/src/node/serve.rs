@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::path::PATIENCE;
 use super::ties::{OnVolume, all_on_volumes};
 use super::{Node, path};
-use crate::backend::{HELD_ELSEWHERE, OpenVolume, ServedLun, WantedShares};
+use crate::backend::{HELD_ELSEWHERE, OpenVolume, ServedBy, ServedLun, WantedShares};
 
 /// A part of what is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,7 +43,9 @@ impl Places {
 
 impl Node {
     fn places(&self) -> Places {
-        let mut places = Places { by_guid: BTreeMap::new(), by_name: BTreeMap::new() };
+        // What the owners of pools say that this node may never have had.
+        let told = self.cluster.get().map(|cluster| cluster.volume_places()).unwrap_or_default();
+        let mut places = Places { by_guid: told, by_name: BTreeMap::new() };
         for holder in self.holders() {
             for space in holder.spaces.iter().flatten().filter(|space| space.log_of().is_none()) {
                 places.by_guid.extend(space.guid.map(|guid| (guid, holder.guid)));
@@ -65,7 +67,10 @@ impl Node {
     /// Makes what is served equal to the configuration. When it ends, nothing of a volume that is not open is held, except of pools
     /// that do not answer; these follow when they do.
     pub(super) async fn reconcile(&self) {
-        let mut parts: Vec<Option<Uuid>> = self.paths.lock().keys().copied().map(Some).collect();
+        let mut pools: BTreeSet<Uuid> = self.paths.lock().keys().copied().collect();
+        pools
+            .extend(self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect::<Vec<_>>()));
+        let mut parts: Vec<Option<Uuid>> = pools.into_iter().map(Some).collect();
         parts.push(None);
         for _ in 0..2 {
             let serving = parts.iter().map(|pool| async move {
@@ -127,6 +132,7 @@ impl Node {
         let mut trouble = BTreeMap::new();
         // Initiators are let in when all of it is back.
         if admit {
+            self.say_volumes(pool);
             match self.backends.iscsi.apply_pool(&current, pool, luns).await {
                 Ok(found) => trouble.extend(found),
                 Err(problem) => drop(trouble.insert("iSCSI".into(), problem.detail)),
@@ -187,7 +193,10 @@ impl Node {
         };
         let served = luns.iter().map(|lun| {
             let volume = self.volume_of(*lun).ok();
-            ServedLun { name: lun.name.clone(), comes: comes && volume.is_none(), leaves, volume }
+            let groups = self.groups_of(config, lun, pool);
+            let served_by = if volume.is_some() { ServedBy::Here } else { self.served_by(pool, leaves) };
+            let comes = volume.is_none() && (comes || served_by == ServedBy::Here && self.is_awaited(pool));
+            ServedLun { name: lun.name.clone(), comes, leaves, served_by, groups, volume }
         });
         let served = served.collect();
         let mut trouble = BTreeMap::new();
@@ -211,10 +220,12 @@ impl Node {
         let current = self.serving_config();
         self.apply_caches(&current.config);
         let mut trouble: BTreeMap<String, String> = BTreeMap::new();
+        self.show_remote_portals();
         match self.backends.iscsi.apply(&current).await {
             Ok(found) => trouble.extend(found),
             Err(problem) => drop(trouble.insert("iSCSI".into(), problem.detail)),
         }
+        self.say_portals();
         self.backends.smb.configure(&current, &self.name());
         match self.backends.smb.listen(&current.config).await {
             Ok(found) => trouble.extend(found),

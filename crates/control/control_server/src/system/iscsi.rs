@@ -18,11 +18,12 @@ use observe::IoTotals;
 use parking_lot::Mutex;
 use qos_gate::FlowReport;
 use scsi_core::ScsiDevice;
+use scsi_disk::{Forward, TargetDevice};
 use shard_runtime::SystemEntropy;
-use tcp_service::Budget;
+use tcp_service::{Budget, Listeners};
 use uuid::Uuid;
 
-use crate::backend::{Current, IscsiBackend, ServedLun, ShardBackend, Work};
+use crate::backend::{BeginForwarding, Current, IscsiBackend, ServedLun, ShardBackend, Targets, Work};
 use crate::node::{bound_to, operations};
 
 /// How long initiators may take to log out when their target goes or the node stops. Linux and Windows answer
@@ -45,6 +46,10 @@ pub trait UnitBackend: Send + Sync + 'static {
     ) -> Work<'a, Vec<(String, String)>>;
     /// The device behind a target; the same one as long as the target exists.
     fn device(&self, target: &str) -> Arc<dyn ScsiDevice>;
+    /// The device behind a target, if there is one.
+    fn target(&self, target: &str) -> Option<Arc<TargetDevice>>;
+    /// Brings commands for units of other nodes there from now on.
+    fn forward_by(&self, forward: Arc<dyn Forward>);
     /// Lets go of all files.
     fn close(&self) -> Work<'_, ()>;
     /// What initiators have read and written since each unit was made, by its LUN's name.
@@ -113,7 +118,10 @@ fn only(initiators: BTreeSet<String>) -> InitiatorAccess {
 pub struct Iscsi {
     server: IscsiServer,
     units: Arc<dyn UnitBackend>,
+    shards: Arc<dyn ShardBackend>,
     in_effect: Mutex<InEffect>,
+    /// Where other nodes bring commands.
+    from_nodes: Mutex<Option<Listeners>>,
 }
 
 impl Iscsi {
@@ -126,10 +134,14 @@ impl Iscsi {
         units: Arc<dyn UnitBackend>,
         budget: Budget,
     ) -> Result<Self, Problem> {
-        let server =
-            IscsiServer::with_budget(ServerConfig::default(), shards, Arc::new(SystemEntropy), budget)
-                .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
-        Ok(Self { server, units, in_effect: Mutex::default() })
+        let server = IscsiServer::with_budget(
+            ServerConfig::default(),
+            shards.clone(),
+            Arc::new(SystemEntropy),
+            budget,
+        )
+        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        Ok(Self { server, units, shards, in_effect: Mutex::default(), from_nodes: Mutex::default() })
     }
 
     /// Puts portals in effect. An address that was given up a moment ago may still be closing: then it is tried
@@ -267,6 +279,20 @@ impl IscsiBackend for Iscsi {
         self.units.apply_pool(config, pool, luns)
     }
 
+    fn join(&self, begin: BeginForwarding) {
+        // The units have what brings their commands away: they must not be kept by it.
+        let units = Arc::downgrade(&self.units);
+        let targets: Targets = Arc::new(move |target| units.upgrade()?.target(target));
+        let (forward, listeners) = begin(self.shards.clone(), targets);
+        self.units.forward_by(forward);
+        *self.from_nodes.lock() = Some(listeners);
+    }
+
+    fn set_remote_portals(&self, portals: Vec<(SocketAddr, u16)>) {
+        let portal = |(address, group)| iscsi_target::PortalConfig { address, group };
+        self.server.set_remote_portals(portals.into_iter().map(portal).collect());
+    }
+
     fn portals(&self) -> Vec<PortalInfo> {
         let now = self.in_effect.lock();
         let info =
@@ -336,6 +362,9 @@ impl IscsiBackend for Iscsi {
 
     fn stop(&self) -> Work<'_, ()> {
         Box::pin(async move {
+            if let Some(listeners) = self.from_nodes.lock().take() {
+                listeners.close_all();
+            }
             self.server.shutdown(GRACE).await;
             *self.in_effect.lock() = InEffect::default();
             self.units.close().await

@@ -6,7 +6,7 @@ mod file;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use qos_gate::FlowReport;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
-    AbsentBacking, FileBacking, Group, LogicalUnit, MappedUnit, NoReservationStore, TargetDevice, UnitConfig,
-    UnitState, VolumeReservations,
+    AbsentBacking, FileBacking, Forward, Group, LogicalUnit, MappedUnit, NoReservationStore, PortGroup,
+    TargetDevice, UnitConfig, UnitState, VolumeReservations,
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
@@ -78,6 +78,8 @@ pub(super) struct SystemUnits {
     /// Where commands wait for their turn at their volume.
     gates: Arc<Gates>,
     state: Mutex<State>,
+    /// Brings commands for units of other nodes there; nothing on a node of its own.
+    forward: OnceLock<Arc<dyn Forward>>,
     /// One change at a time of each pool's units.
     turns: Mutex<BTreeMap<Option<Uuid>, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -86,7 +88,14 @@ impl SystemUnits {
     /// No units yet.
     pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
         let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
-        Self { shards, clock, gates, state: Mutex::default(), turns: Mutex::default() }
+        Self {
+            shards,
+            clock,
+            gates,
+            state: Mutex::default(),
+            forward: OnceLock::new(),
+            turns: Mutex::default(),
+        }
     }
 
     /// Opens a LUN's file as a unit.
@@ -95,10 +104,10 @@ impl SystemUnits {
         lun: &LunConfig,
         identity: Identity,
         pool: Option<Uuid>,
-        ports: Vec<u16>,
+        groups: Vec<PortGroup>,
         volume: Arc<dyn VolumeHandle>,
     ) -> Result<Entry, Refused> {
-        let config = unit_config(&identity, lun, ports);
+        let config = self.unit_config(&identity, lun, groups);
         let (store, path, name) = (volume.store(), lun.path.clone(), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
@@ -122,6 +131,19 @@ impl SystemUnits {
         unit.count_with(self.clock.clone());
         let (file, watch) = (Some(open.file()), Some(watch));
         Ok(Entry { identity, pool, volume: Some(volume), file, away: false, unit, watch, kept: None })
+    }
+
+    fn unit_config(&self, identity: &Identity, lun: &LunConfig, port_groups: Vec<PortGroup>) -> UnitConfig {
+        UnitConfig {
+            id: identity.guid,
+            product: PRODUCT.into(),
+            block_size: identity.block_size,
+            write_cache: lun.write_cache,
+            initiator_write_cache: lun.initiator_write_cache,
+            // Another node may go on with it, and initiators see no loss of power then.
+            keep_reservations: self.forward.get().is_some(),
+            port_groups,
+        }
     }
 
     /// The files of a volume that are served, with the names of their units.
@@ -180,10 +202,10 @@ impl SystemUnits {
         lun: &LunConfig,
         identity: Identity,
         pool: Option<Uuid>,
-        ports: Vec<u16>,
+        groups: Vec<PortGroup>,
         (state, kept): (UnitState, Option<Kept>),
     ) -> Result<Entry, Problem> {
-        let config = unit_config(&identity, lun, ports);
+        let config = self.unit_config(&identity, lun, groups);
         let unit = self.shards.run(0, move || async move {
             let opened =
                 LogicalUnit::open(config, Arc::<AbsentBacking>::default(), Arc::new(NoReservationStore))
@@ -258,7 +280,8 @@ impl SystemUnits {
             let groups =
                 config.groups.iter().filter_map(|group| view(&state.units, config, &target.name, group));
             let groups: Vec<Group> = groups.collect();
-            state.devices.entry(target.name.clone()).or_default().configure(groups);
+            let device = || Arc::new(TargetDevice::forwarding(self.forward.get().cloned()));
+            state.devices.entry(target.name.clone()).or_insert_with(device).configure(groups);
         }
         state.devices.retain(|name, device| {
             let wanted = config.targets.iter().any(|target| target.name == *name);
@@ -290,31 +313,6 @@ fn view(
     };
     // Nobody's group must not become everybody's.
     (!luns.is_empty() && (group.any || !initiators.is_empty())).then_some(Group { initiators, luns })
-}
-
-fn unit_config(identity: &Identity, lun: &LunConfig, target_ports: Vec<u16>) -> UnitConfig {
-    UnitConfig {
-        id: identity.guid,
-        product: PRODUCT.into(),
-        block_size: identity.block_size,
-        write_cache: lun.write_cache,
-        initiator_write_cache: lun.initiator_write_cache,
-        target_ports,
-    }
-}
-
-/// Target ports through which a unit may be reached: portal groups.
-fn ports(config: &Config, lun: &LunConfig) -> Vec<u16> {
-    let targets = config.targets.iter().filter(|target| lun.map.iter().any(|map| map.target == target.name));
-    let mut ports = BTreeSet::new();
-    for target in targets {
-        if target.portal_groups.is_empty() {
-            ports.extend(config.portals.iter().map(|portal| portal.group));
-        } else {
-            ports.extend(&target.portal_groups);
-        }
-    }
-    ports.into_iter().collect()
 }
 
 fn state(lun: &LunConfig) -> UnitState {
@@ -349,7 +347,17 @@ impl UnitBackend for SystemUnits {
     }
 
     fn device(&self, target: &str) -> Arc<dyn ScsiDevice> {
-        self.state.lock().devices.entry(target.to_owned()).or_default().clone()
+        let device = || Arc::new(TargetDevice::forwarding(self.forward.get().cloned()));
+        self.state.lock().devices.entry(target.to_owned()).or_insert_with(device).clone()
+    }
+
+    fn target(&self, target: &str) -> Option<Arc<TargetDevice>> {
+        self.state.lock().devices.get(target).cloned()
+    }
+
+    fn forward_by(&self, forward: Arc<dyn Forward>) {
+        // Only a node that begins does this.
+        let _ = self.forward.set(forward);
     }
 
     fn close(&self) -> Work<'_, ()> {

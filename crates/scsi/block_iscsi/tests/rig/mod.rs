@@ -92,7 +92,8 @@ impl Rig {
             block_size: make.block,
             write_cache: make.write_cache,
             initiator_write_cache: true,
-            target_ports: vec![1],
+            keep_reservations: false,
+            port_groups: vec![scsi_disk::PortGroup::optimized(1)],
         };
         let backing = Arc::new(DeviceBacking::new(medium.clone()));
         let unit = LogicalUnit::open(config, backing, Arc::new(Rows::default())).await.unwrap();

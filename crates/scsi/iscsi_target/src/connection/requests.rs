@@ -122,13 +122,22 @@ impl Connection {
         let lun = WireLun(request.lun());
         let function = match request.flags() & 0x7f {
             1 => {
+                if self.immediate >= MAX_IMMEDIATE {
+                    return now(self, tmf::REJECTED);
+                }
                 let found = self.tasks.get(&request.u32_at(20)).is_some_and(|task| task.lun == lun);
                 let task = if found { self.remove_task(request.u32_at(20)) } else { None };
                 let response = if task.is_some() { tmf::COMPLETE } else { tmf::NO_TASK };
-                if let Some(task) = task {
-                    task.abort.abort();
-                }
-                return now(self, response);
+                let Some(task) = task else { return now(self, response) };
+                task.abort.abort();
+                self.immediate += 1;
+                // The command dropped above is polled, and so really gone, before this.
+                let settling = async move {
+                    session.device.settled().await;
+                    Done::Management { itt, response, cold: false, numbered }
+                };
+                self.running.push(Running::new(Rc::new(Abort::default()), settling));
+                return;
             }
             2 => TaskManagement::AbortTaskSet,
             4 => TaskManagement::ClearTaskSet,

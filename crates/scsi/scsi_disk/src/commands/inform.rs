@@ -10,6 +10,7 @@ use crate::limits::{
     MAX_COMPARE_BLOCKS, MAX_TOKEN_RANGES, MAX_TOKEN_TRANSFER, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS,
     TOKEN_TIMEOUTS,
 };
+use crate::port_groups;
 use crate::reply::{Failure, Outcome, Reply};
 use crate::unit::LogicalUnit;
 use crate::view::{Caller, MappedUnit};
@@ -126,7 +127,7 @@ impl LogicalUnit {
             Op::ReadDefect10 => vec![0, cdb.byte(2) & 0x1f, 0, 0],
             Op::ReadDefect12 => vec![0, cdb.byte(1) & 0x1f, 0, 0, 0, 0, 0, 0],
             Op::LogSense => log_page(cdb)?,
-            Op::ReportTargetPortGroups => self.port_groups(cdb)?,
+            Op::ReportTargetPortGroups => self.report_port_groups(cdb)?,
             Op::ReportOpcodes => supported_opcodes(cdb)?,
             // ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, TARGET RESET.
             Op::ReportTaskManagement if cdb.length() < 4 => return Err(Sense::cdb_field(6).into()),
@@ -140,25 +141,13 @@ impl LogicalUnit {
         Reply::parameters(&out, cdb.length())
     }
 
-    fn port_groups(&self, cdb: &Cdb) -> Result<Vec<u8>, Sense> {
+    fn report_port_groups(&self, cdb: &Cdb) -> Result<Vec<u8>, Sense> {
         let extended = match cdb.byte(1) >> 5 {
             0 => false,
             1 => true,
             _ => return Err(Sense::cdb_field(1)),
         };
-        let mut groups = Vec::new();
-        for port in &self.inner.lock().target_ports {
-            let [high, low] = port.to_be_bytes();
-            // Active/optimised, preferred; only that state is supported; one port.
-            groups.extend_from_slice(&[0x80, 0x01, high, low, 0, 0, 0, 1, 0, 0, high, low]);
-        }
-        let header = if extended { 4 } else { 0 };
-        let mut out = ((groups.len() + header) as u32).to_be_bytes().to_vec();
-        if extended {
-            out.extend_from_slice(&[0x10, 0, 0, 0]);
-        }
-        out.extend_from_slice(&groups);
-        Ok(out)
+        Ok(port_groups::report(&self.port_groups(), extended))
     }
 
     fn vpd(&self, caller: &Caller<'_>, page: u8) -> Result<Vec<u8>, Sense> {

@@ -59,7 +59,7 @@ impl LogicalUnit {
             let Some(port) = inner.port_of(caller.nexus.id) else {
                 return Err(Failure::Status(ScsiStatus::ReservationConflict));
             };
-            (inner.reservations.clone(), port, inner.target_ports.clone())
+            (inner.reservations.clone(), port, inner.target_ports())
         };
         let mut after = before.clone();
         let effects =
@@ -69,8 +69,9 @@ impl LogicalUnit {
                     Refused::Sense(sense) => Failure::Sense(sense),
                 },
             )?;
-        if after.aptpl || before.aptpl {
-            let row = after.aptpl.then(|| after.encode());
+        let keeps = self.config.keep_reservations;
+        if after.aptpl || before.aptpl || keeps {
+            let row = (after.aptpl || keeps).then(|| after.encode());
             self.store().save(&Self::row_key(&self.config.id, b'r'), row).await?;
         }
         let abort = !effects.aborted.is_empty();

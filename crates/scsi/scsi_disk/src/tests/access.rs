@@ -108,7 +108,8 @@ async fn a_unit(id: u8, rows: &Arc<Rows>) -> (Arc<LogicalUnit>, Arc<MemoryDisk>)
         block_size: 512,
         write_cache: false,
         initiator_write_cache: true,
-        target_ports: vec![1],
+        keep_reservations: false,
+        port_groups: vec![PortGroup::optimized(1)],
     };
     (LogicalUnit::open(config, Arc::new(backing), rows.clone()).await.unwrap(), disk)
 }
@@ -249,7 +250,7 @@ impl Cell {
             ));
             state.push((Part::Power, of(&inner.stopped)));
             state.push((Part::Sanitize, of(&inner.sanitize)));
-            state.push((Part::Unit, of(&(&inner.state, &inner.target_ports, unit.tasks.counts()))));
+            state.push((Part::Unit, of(&(&inner.state, &inner.port_groups, unit.tasks.counts()))));
             let other = self.rig.nexuses[OTHER].id;
             state.push((Part::News, of(&inner.nexuses.get(&other).map(|nexus| &nexus.attentions))));
         }

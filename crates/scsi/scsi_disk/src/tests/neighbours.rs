@@ -22,7 +22,8 @@ async fn unit_with(id: [u8; 16], rows: Arc<Rows>, cache: (bool, bool)) -> Arc<Lo
         block_size: 512,
         write_cache: cache.0,
         initiator_write_cache: cache.1,
-        target_ports: vec![1],
+        keep_reservations: false,
+        port_groups: vec![PortGroup::optimized(1)],
     };
     let disk = Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512));
     LogicalUnit::open(config, Arc::new(DeviceBacking::new(disk)), rows).await.unwrap()

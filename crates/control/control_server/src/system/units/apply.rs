@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control_api::{LunConfig, Problem};
-use scsi_disk::UnitState;
+use scsi_disk::{PortGroup, UnitState};
 use uuid::Uuid;
 
 use super::file::Kept;
-use super::{Entry, Identity, SystemUnits, ports, same_volume, state};
-use crate::backend::{Current, HELD_ELSEWHERE, ServedLun, VolumeHandle};
+use super::{Entry, Identity, SystemUnits, same_volume, state};
+use crate::backend::{Current, HELD_ELSEWHERE, ServedBy, ServedLun, VolumeHandle};
 
 /// A LUN that is to be served from the pool, or shown as not ready.
 struct Wanted<'a> {
@@ -18,6 +18,18 @@ struct Wanted<'a> {
     volume: Option<Arc<dyn VolumeHandle>>,
     comes: bool,
     leaves: bool,
+    served_by: ServedBy,
+    groups: Vec<PortGroup>,
+}
+
+/// What initiators find of a unit whose file is not open here.
+fn absent_state(comes: bool, served_by: ServedBy, why: String) -> UnitState {
+    match served_by {
+        ServedBy::Here if comes => UnitState::Busy,
+        ServedBy::Here => UnitState::Offline(why),
+        ServedBy::Node(node) => UnitState::Elsewhere(Some(node)),
+        ServedBy::Nobody => UnitState::Elsewhere(None),
+    }
 }
 
 fn identity(lun: &LunConfig) -> Option<Identity> {
@@ -64,8 +76,8 @@ impl SystemUnits {
                 continue;
             };
             match offered.remove(&lun.name) {
-                Some(ServedLun { volume, comes, leaves, .. }) => {
-                    wanted.insert(lun.name.clone(), Wanted { lun, identity, volume, comes, leaves });
+                Some(ServedLun { name, volume, comes, leaves, served_by, groups }) => {
+                    wanted.insert(name, Wanted { lun, identity, volume, comes, leaves, served_by, groups });
                 }
                 None => drop(elsewhere.insert(lun.name.clone(), identity)),
             }
@@ -75,11 +87,42 @@ impl SystemUnits {
             if self.state.lock().closed {
                 break;
             }
-            self.put(config, pool, name, wanted, &mut trouble).await?;
+            self.put(pool, name, wanted, &mut trouble).await?;
         }
         self.configure();
         self.let_go(kept).await?;
         Ok(trouble)
+    }
+
+    /// Lets go of units whose pool goes to another node. Others stand for them at once: initiators are told to come again, and see no LUN go.
+    async fn give_away(
+        &self,
+        pool: Option<Uuid>,
+        wanted: &BTreeMap<String, Wanted<'_>>,
+    ) -> Result<(), Problem> {
+        let mut given = Vec::new();
+        for (name, wanted) in wanted.iter().filter(|(_, wanted)| wanted.leaves) {
+            let serves = |entry: &Entry| {
+                entry.pool == pool
+                    && entry.identity == wanted.identity
+                    && (entry.away || entry.volume.is_some())
+            };
+            if !self.state.lock().units.get(name).is_some_and(serves) {
+                continue;
+            }
+            let state = absent_state(wanted.comes, wanted.served_by, "its pool is let go of".to_owned());
+            let (identity, groups) = (wanted.identity.clone(), wanted.groups.clone());
+            let stands = self.absent(wanted.lun, identity, pool, groups, (state, None)).await?;
+            if let Some(entry) = self.state.lock().units.get_mut(name) {
+                entry.unit.moves();
+                given.push(std::mem::replace(entry, stands));
+            }
+        }
+        if given.is_empty() {
+            return Ok(());
+        }
+        self.configure();
+        self.release(given).await
     }
 
     /// Lets go of what this pool's units are not, or are not any more. Returns files of those that are tried again.
@@ -89,6 +132,7 @@ impl SystemUnits {
         wanted: &BTreeMap<String, Wanted<'_>>,
         elsewhere: &BTreeMap<String, Identity>,
     ) -> Result<Vec<Kept>, Problem> {
+        self.give_away(pool, wanted).await?;
         // Those that go or are made anew: first out of sight, then let go of.
         let mut gone: Vec<Entry> = {
             let mut state = self.state.lock();
@@ -102,10 +146,9 @@ impl SystemUnits {
             let stays = |name: &String, entry: &Entry| {
                 let had = entry.away || entry.volume.is_some();
                 match wanted.get(name) {
-                    Some(Wanted { leaves: true, .. }) => false,
-                    Some(Wanted { identity, volume, .. }) => {
-                        let waits = volume.is_none() && entry.kept.is_none();
-                        entry.identity == *identity && (had || waits)
+                    // One that has no file yet stays until it has one.
+                    Some(Wanted { identity, .. }) => {
+                        entry.identity == *identity && (had || entry.kept.is_none())
                     }
                     None => had && elsewhere.get(name) == Some(&entry.identity),
                 }
@@ -136,13 +179,12 @@ impl SystemUnits {
     /// Makes one unit what it is to be.
     async fn put(
         &self,
-        config: &Current,
         pool: Option<Uuid>,
         name: String,
         wanted: Wanted<'_>,
         trouble: &mut Vec<(String, String)>,
     ) -> Result<(), Problem> {
-        let Wanted { lun, identity, volume, comes, .. } = wanted;
+        let Wanted { lun, identity, volume, comes, served_by, groups, .. } = wanted;
         let subject = format!("lun {name}");
         let closed = || format!("its volume {} is not open", lun.volume);
         if volume.is_none() {
@@ -155,20 +197,19 @@ impl SystemUnits {
                 .get(&name)
                 .map(|entry| (entry.unit.clone(), entry.away, entry.volume.is_some(), entry.pool == pool))
         };
-        let ports = ports(&config.config, lun);
-        if let Some((unit, away, open, of_pool)) = known {
+        let absent = |why| absent_state(comes, served_by, why);
+        let opens = volume.is_some();
+        if let Some((unit, away, open, of_pool)) =
+            known.filter(|(_, away, open, of_pool)| *away || *open || !of_pool || !opens)
+        {
             if !of_pool {
                 trouble.push((subject, HELD_ELSEWHERE.to_owned()));
                 return Ok(());
             }
-            unit.set_state(match (away || open, comes) {
-                (true, _) => state(lun),
-                (false, true) => UnitState::Busy,
-                (false, false) => UnitState::Offline(closed()),
-            });
+            unit.set_state(if away || open { state(lun) } else { absent(closed()) });
             unit.queue_as(self.gates.disk(lun));
             // Under its sessions: made anew, it would forget who has fenced whom off.
-            unit.set_target_ports(ports);
+            unit.set_port_groups(groups);
             self.set_write_cache(lun, unit.clone()).await?;
             if let Some(volume) = volume.filter(|_| away) {
                 match self.attach(lun, unit.clone(), &volume).await {
@@ -188,7 +229,7 @@ impl SystemUnits {
         }
         let opened = match volume {
             Some(volume) => {
-                let opened = self.open(lun, identity.clone(), pool, ports.clone(), volume).await;
+                let opened = self.open(lun, identity.clone(), pool, groups.clone(), volume).await;
                 opened.map_err(|refused| (refused.problem.detail, refused.kept))
             }
             None => Err((closed(), None)),
@@ -203,8 +244,7 @@ impl SystemUnits {
                 if !trouble.iter().any(|(known, _)| *known == subject) {
                     trouble.push((subject.clone(), why.clone()));
                 }
-                let state = if comes { UnitState::Busy } else { UnitState::Offline(why) };
-                self.absent(lun, identity, pool, ports, (state, kept)).await
+                self.absent(lun, identity, pool, groups, (absent(why), kept)).await
             }
         };
         match entry {
@@ -213,6 +253,11 @@ impl SystemUnits {
                     let mut state = self.state.lock();
                     if state.closed { Some(entry) } else { state.units.insert(name, entry) }
                 };
+                if let Some(before) = &unused {
+                    // Initiators are at the new one before the one that stood for it goes.
+                    before.unit.moves();
+                    self.configure();
+                }
                 // Closed meanwhile: nobody is to hold its file.
                 self.release(unused.into_iter().collect()).await?;
             }

@@ -13,7 +13,7 @@ use shard_runtime::SystemClock;
 use uuid::Uuid;
 
 use super::*;
-use crate::backend::Work;
+use crate::backend::{ServedBy, Work};
 use crate::files;
 use crate::memory::now;
 
@@ -89,6 +89,8 @@ async fn the_file_of_a_lun_that_cannot_be_opened_is_kept() {
             volume: there.then(|| volume.clone()),
             comes: false,
             leaves: false,
+            served_by: ServedBy::Here,
+            groups: vec![PortGroup::optimized(1)],
         }]
     };
     let removed = async || store.remove(store.root(), "l").await.map_err(|error| error.kind());
@@ -167,6 +169,8 @@ async fn a_lun_that_goes_while_a_limit_holds_its_commands_leaves_nothing_behind(
                 volume: Some(volume.clone()),
                 comes: false,
                 leaves: false,
+                served_by: ServedBy::Here,
+                groups: vec![PortGroup::optimized(1)],
             }];
             assert_eq!(apply(&units, &config, served).await, []);
             let device = units.device(&config.targets[0].name);
@@ -290,7 +294,14 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_units_only() {
     };
     let current = |revision, luns| Current { revision, config: Arc::new(config(luns)) };
     let served = |name: &str, volume: &Arc<dyn VolumeHandle>| {
-        vec![ServedLun { name: name.into(), volume: Some(volume.clone()), comes: false, leaves: false }]
+        vec![ServedLun {
+            name: name.into(),
+            volume: Some(volume.clone()),
+            comes: false,
+            leaves: false,
+            served_by: ServedBy::Here,
+            groups: vec![PortGroup::optimized(1)],
+        }]
     };
     let (one, other) = (Some(Uuid::from_u128(1)), Some(Uuid::from_u128(2)));
     let held = hurdle.held.lock().await;
@@ -331,4 +342,63 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_units_only() {
     drop(held);
     assert_eq!(waits.await.expect("ended").expect("applied"), []);
     assert_eq!(shown().await, [7], "by the newest configuration, not by the one that it was begun with");
+}
+
+/// A pool goes to another node and comes back: its LUN is there all the time, and initiators are told to come again.
+#[tokio::test]
+async fn a_lun_whose_pool_moves_is_busy_and_never_gone() {
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            shard_runtime::adopt_detached_work();
+            let shards = SystemShards::start(Some(1)).expect("a shard");
+            let units = SystemUnits::new(shards, Arc::new(SystemClock::new()));
+            let store = Arc::new(MemoryStore::new(1 << 30));
+            let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+            let new =
+                NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
+            store.create(store.root(), "l", new).await.expect("made");
+            let file = files::open_shared(&*store, "/l", Access::READ_WRITE, files::KEPT).await;
+            file.expect("opened").set_size(2 << 20).await.expect("sized");
+            let config =
+                Config { qos_policies: vec![], qos_assignments: vec![], ..limited(Uuid::from_u128(9)) };
+            let served = |volume: Option<&Arc<dyn VolumeHandle>>, served_by, leaves| {
+                vec![ServedLun {
+                    name: "l".into(),
+                    volume: volume.cloned(),
+                    comes: false,
+                    leaves,
+                    served_by,
+                    groups: vec![PortGroup::optimized(1)],
+                }]
+            };
+            assert_eq!(apply(&units, &config, served(Some(&volume), ServedBy::Here, false)).await, []);
+            let device = units.device(&config.targets[0].name);
+            let nexus = Arc::new(Nexus {
+                id: 1,
+                initiator: "iqn.2026-01.io.holdfast:i".into(),
+                initiator_port: [1; 6],
+                target: config.targets[0].name.clone(),
+                target_port: 1,
+                io: IoTally::default(),
+            });
+            device.nexus_established(&nexus);
+            let lun = WireLun::from_number(0);
+            let ready = || ScsiCommand { cdb: vec![0; 6], data_out: IoBuf::new(0).freeze(), ..write() };
+            let told = async || {
+                let answer = device.execute(&nexus, lun, ready()).await.expect("answered");
+                (answer.status, answer.sense.get(12).copied().unwrap_or_default())
+            };
+            assert_eq!(told().await, (ScsiStatus::CheckCondition, 0x29));
+            assert_eq!(told().await, (ScsiStatus::Good, 0));
+            apply(&units, &config, served(None, ServedBy::Nobody, true)).await;
+            assert_eq!(Arc::strong_count(&volume), 1, "nothing of the volume is held any more");
+            assert_eq!(told().await, (ScsiStatus::Busy, 0));
+            apply(&units, &config, served(None, ServedBy::Node(7), false)).await;
+            assert_eq!(told().await, (ScsiStatus::Busy, 0), "nobody brings commands there in this test");
+            assert_eq!(apply(&units, &config, served(Some(&volume), ServedBy::Here, false)).await, []);
+            assert_eq!(told().await, (ScsiStatus::CheckCondition, 0x29), "it is served anew");
+            assert_eq!(told().await, (ScsiStatus::Good, 0));
+        })
+        .await;
 }
