@@ -164,5 +164,21 @@ fn half_goes_on(nodes: &mut [Member]) -> Result {
     let url = second(owner_of(nodes, &taken)?);
     qemu_io(&url, &["read -P 0x44 0 16M", "write -P 0x45 8M 1M", "flush", "read -P 0x45 8M 1M"])?;
     nodes[0].start()?;
-    nodes[0].wait_for_nodes(usize::from(NODES))
+    nodes[0].wait_for_nodes(usize::from(NODES))?;
+
+    // Without the pool nobody lends its disks any more: a node may use them for itself.
+    let owner = owner_of(nodes, &taken)?;
+    for verb in [
+        ["lun", "delete", "h", "--yes"],
+        ["volume", "delete", "h", "--yes"],
+        ["pool", "delete", "half", "--yes"],
+    ] {
+        owner.ask(&verb)?;
+    }
+    let own = local_disk(&nodes[1], DISKS).display().to_string();
+    Deadline::after(SETTLES).poll("that the second node has its disks for itself", || {
+        let made = nodes[1].ask(&["pool", "create", "own", &own, "--yes"]);
+        // Busy, as long as it is lent.
+        Ok(made.is_ok().then_some(()))
+    })
 }

@@ -1,6 +1,7 @@
 //! The disks that are known: found by discovery, files of the configuration, open ones.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,6 +1,5 @@
 //! Disks: what is there, what is on it, overrides and faults.
 
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::disk_table::{Known, file_disk};
 use super::path::PATIENCE;
 use super::pools::join_all;
 use super::{Node, missing};
-use crate::backend::{DiskContent, FoundDisk, PoolDisk, PoolHandle};
+use crate::backend::{DiskContent, PoolDisk, PoolHandle};
 
 /// How often, and after which time, disks that somebody has open are looked at again when the node starts: five
 /// seconds in all. Later the rescans do it.

@@ -102,6 +102,21 @@ impl Node {
         Ok(())
     }
 
+    /// Takes disks of nodes that no pool has any more out of the configuration: their nodes have them for themselves again.
+    pub(super) async fn lend_no_more(&self, ids: &[String]) {
+        if !ids.iter().any(|id| NodeDisk::parse(id).is_some()) {
+            return;
+        }
+        let forgotten = self.config.change(|config| {
+            config.disks.retain(|disk| NodeDisk::parse(&disk.id).is_none() || !ids.contains(&disk.id));
+            Ok(())
+        });
+        if let Err(problem) = forgotten {
+            tracing::warn!(%problem, "disks that no pool has stay in the configuration, and lent");
+        }
+        self.look().await;
+    }
+
     /// Nodes that are away, and how many disks of the pool each of them has: all of those are missing with it.
     pub(super) fn nodes_away(&self, info: &PoolInfo) -> BTreeMap<String, usize> {
         let Some(cluster) = self.cluster.get() else { return BTreeMap::new() };

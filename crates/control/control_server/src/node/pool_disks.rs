@@ -240,6 +240,7 @@ impl Node {
         );
         if done {
             self.release_disk(&name).await;
+            self.lend_no_more(std::slice::from_ref(&name)).await;
         }
     }
 

@@ -389,9 +389,10 @@ impl Node {
         if let Err(problem) = self.backends.owner.forget(guid).await {
             tracing::warn!(pool = info.name, %problem, "what is kept of a pool that is destroyed stays");
         }
-        for disk in disks {
-            self.release_disk(&disk).await;
+        for disk in &disks {
+            self.release_disk(disk).await;
         }
+        self.lend_no_more(&disks).await;
         Ok(Done::new(format!("Pool {} is destroyed.", info.name)))
     }
 }
