@@ -94,10 +94,10 @@ fn discovery(nodes: &[Member]) -> Result {
     for node in nodes {
         let listed = Deadline::after(Duration::from_secs(20)).poll("all portals", || {
             let mut ls = command("iscsi-ls");
-            ls.arg(format!("iscsi://{}", node.portal));
+            ls.arg(format!("iscsi://{}", node.portal()));
             let said = run_program(Duration::from_secs(20), &ls)?.ok("iscsi-ls")?;
             let all = nodes.iter().zip([17, 33, 49]);
-            let found = all.into_iter().all(|(node, tag)| said.contains(&format!("{},{tag}", node.portal)));
+            let found = all.into_iter().all(|(node, tag)| said.contains(&format!("{},{tag}", node.portal())));
             Ok(found.then_some(said))
         })?;
         ensure(listed.contains(TARGET), || listed.clone())?;

@@ -21,7 +21,7 @@ use crate::node::binary;
 use crate::process::{Deadline, Running, command, need, run};
 use crate::{Outcome, Result, ensure};
 
-const NODES: u16 = 3;
+pub(super) const NODES: u16 = 3;
 const DISKS: usize = 3;
 const DISK: u64 = 4 << 30;
 pub(super) const TARGET: &str = "iqn.2026-11.test.holdfast:cluster";
@@ -33,9 +33,9 @@ const TAKEOVER: Duration = Duration::from_secs(90);
 /// A node of the cluster.
 pub(super) struct Member {
     binary: PathBuf,
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     pub(super) name: String,
-    pub(super) portal: String,
+    portal: String,
     process: Option<Running>,
 }
 
@@ -154,6 +154,10 @@ impl Member {
         })
     }
 
+    pub(super) fn portal(&self) -> &str {
+        &self.portal
+    }
+
     pub(super) fn url(&self) -> String {
         format!("iscsi://{}/{TARGET}/0", self.portal)
     }
@@ -178,6 +182,11 @@ fn make(first: &Member, disks: &[PathBuf]) -> Result {
     let mut create = vec!["pool", "create", "p", "--yes"];
     create.extend(disks.iter().map(String::as_str));
     first.ask(&create)?;
+    make_lun(first)
+}
+
+/// A volume in the pool `p`, and a LUN for everybody.
+pub(super) fn make_lun(first: &Member) -> Result {
     first.ask(&["volume", "create", "v", "--pool", "p", "--size", "2G", "--resiliency", "mirror2"])?;
     first.ask(&["target", "create", TARGET])?;
     first.ask(&["lun", "create", "l", "--volume", "v", "--size", "256M"])?;
@@ -198,16 +207,22 @@ fn disks(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// Three nodes; the first has made a pool with a LUN, and owns it.
-pub(super) fn up(context: &Context) -> Result<(Etcd, Vec<Member>)> {
+/// An etcd, and the nodes of a cluster, each of which takes part.
+pub(super) fn start(context: &Context, disks: &[PathBuf]) -> Result<(Etcd, Vec<Member>)> {
     let etcd = Etcd::start(1, &[]);
     let authority = Authority::new(now()).map_err(|why| failed("authority", why))?;
-    let disks = disks(&context.folder)?;
     let mut nodes = Vec::new();
     for number in 1..=NODES {
-        nodes.push(Member::new(context, &authority, &etcd, number, &disks)?);
+        nodes.push(Member::new(context, &authority, &etcd, number, disks)?);
         nodes[0].wait_for_nodes(usize::from(number))?;
     }
+    Ok((etcd, nodes))
+}
+
+/// The same with disks that all reach; the first node has made a pool with a LUN, and owns it.
+pub(super) fn up(context: &Context) -> Result<(Etcd, Vec<Member>)> {
+    let disks = disks(&context.folder)?;
+    let (etcd, nodes) = start(context, &disks)?;
     make(&nodes[0], &disks)?;
     ensure(nodes[0].pool("p")? == ("n1".into(), "online".into()), || "who made it has it".into())?;
     Ok((etcd, nodes))

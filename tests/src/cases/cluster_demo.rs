@@ -26,7 +26,7 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
 
 /// What the demo has said of a node.
 pub(super) struct Member {
-    name: String,
+    pub(super) name: String,
     dir: String,
     supervisor: u64,
     smb: String,

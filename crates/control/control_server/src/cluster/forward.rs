@@ -17,7 +17,7 @@ use super::Cluster;
 use crate::backend::Targets;
 
 /// The port of links and this give the port, where nobody else has it.
-const PORT_AFTER_LINKS: u16 = 4;
+const PORT_AFTER_LINKS: u16 = 5;
 /// From the connection to the greeting.
 const HANDSHAKE: Duration = Duration::from_millis(1500);
 /// What is not acknowledged ends the connection after this.
