@@ -134,6 +134,12 @@ pub enum Key {
     NodePaths(NodeId),
     /// `paths/pools/P`: [`PoolVolumes`](crate::values::PoolVolumes).
     PoolVolumes(PoolId),
+    /// `known/UUID`: [`Named`](crate::values::Named), the node that pools know by this identity. It stays when the node is gone.
+    Known(Uuid),
+    /// `orders/N/UUID`: [`NodeOrder`](crate::values::NodeOrder), what node N is asked to do.
+    Order(NodeId, Uuid),
+    /// `volumes/NAME`: [`VolumeName`](crate::values::VolumeName).
+    Volume(String),
 }
 
 impl Key {
@@ -161,8 +167,17 @@ impl Key {
             Self::EtcdSeats => "etcd/seats".into(),
             Self::NodePaths(node) => format!("{PATHS}nodes/{node:05}"),
             Self::PoolVolumes(pool) => format!("{PATHS}pools/{pool}"),
+            Self::Known(id) => format!("known/{id}"),
+            Self::Order(node, id) => format!("orders/{node:05}/{id}"),
+            Self::Volume(name) => format!("volumes/{name}"),
         };
         cluster.root() + &tail
+    }
+
+    /// The key of a volume's name; none for a name that cannot be a part of a key, which no volume is given.
+    #[must_use]
+    pub fn of_volume(name: &str) -> Option<Self> {
+        plain(name).then(|| Self::Volume(name.to_owned()))
     }
 
     /// The key that [`Self::path`] makes this of; `None` for anything else, also for another spelling of a key.
@@ -197,6 +212,9 @@ impl Key {
             ["etcd", "seats"] => Self::EtcdSeats,
             ["paths", "nodes", number] => Self::NodePaths(node(number)?),
             ["paths", "pools", pool] => Self::PoolVolumes(PoolId(Uuid::parse_str(pool).ok()?)),
+            ["orders", number, id] => Self::Order(node(number)?, Uuid::parse_str(id).ok()?),
+            ["known", id] => Self::Known(Uuid::parse_str(id).ok()?),
+            ["volumes", name] if plain(name) => Self::Volume((*name).to_owned()),
             _ => return None,
         };
         (key.path(cluster) == path).then_some(key)

@@ -439,8 +439,13 @@ pub enum Whose {
     Free,
     /// This node's.
     Own,
-    /// That of another node, which has this name and has not let go of it.
-    Another(String),
+    /// That of another node, which has not let go of it.
+    Another {
+        /// By what pools know it.
+        identity: Uuid,
+        /// What it is called.
+        name: String,
+    },
 }
 
 /// What came of opening a pool.

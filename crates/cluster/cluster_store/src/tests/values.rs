@@ -42,6 +42,9 @@ fn keys_come_back_and_other_spellings_do_not() {
         Key::EtcdSeats,
         Key::NodePaths(node(3)),
         Key::PoolVolumes(pool),
+        Key::Known(uuid::Uuid::from_u128(7)),
+        Key::Order(node(3), uuid::Uuid::from_u128(7)),
+        Key::Volume("vm-1".into()),
     ];
     for key in keys {
         assert_eq!(Key::parse(&cluster, &key.path(&cluster)), Some(key));

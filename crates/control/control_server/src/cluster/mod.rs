@@ -24,12 +24,17 @@ mod life;
 mod listener;
 mod membership;
 pub(crate) mod order;
+mod orders;
 pub(crate) mod part;
 mod paths;
+mod seal;
 mod show;
+mod strangers;
+pub mod supervised;
 mod told;
 mod users;
 mod verbs;
+mod volume_names;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -46,7 +51,7 @@ use parking_lot::Mutex;
 use smb_users::{SealingKey, Users};
 use tcp_service::{AnswerPermit, Answers};
 use tokio::runtime::Handle;
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{OnceCell, RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -55,6 +60,8 @@ pub(crate) use life::Life;
 pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
 pub use order::{Carried, ChangeOver, START_AGAIN};
+pub(crate) use orders::{By, Obeys};
+pub(crate) use seal::ConfigSeal;
 
 use crate::backend::NodeSeen;
 use paths::Paths;
@@ -90,6 +97,7 @@ pub(crate) struct Cluster {
     life: Life,
     permit: NodePermit,
     users_key: SealingKey,
+    config_seal: ConfigSeal,
     runs_etcd: bool,
     control: Handle,
     running: RwLock<Option<ClusterNode>>,
@@ -98,13 +106,16 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 6]>,
+    following: OnceLock<[JoinHandle<()>; 8]>,
     /// How initiators reach what the nodes serve.
     paths: Paths,
     /// Certificates for connections between nodes.
     tls: LinkTls,
     /// Where links of other nodes arrive.
     links_at: Option<SocketAddr>,
+    /// By what pools know this node, and that the cluster does.
+    known_as: OnceLock<Uuid>,
+    is_written: OnceCell<()>,
 }
 
 impl Cluster {
@@ -119,6 +130,7 @@ impl Cluster {
             permit: NodePermit::default(),
             control: Handle::current(),
             users_key: users::sealing_key(&of.secret),
+            config_seal: ConfigSeal::new(&of.secret, &of.cluster),
             runs_etcd: of.runs_etcd,
             running: RwLock::new(None),
             runtime: Mutex::new(None),
@@ -128,6 +140,8 @@ impl Cluster {
             paths: Paths::new(of.addresses.first().map_or("", String::as_str)),
             tls: of.tls.clone(),
             links_at: of.listener.local_addr().ok(),
+            known_as: OnceLock::new(),
+            is_written: OnceCell::new(),
         })
     }
 
@@ -156,6 +170,11 @@ impl Cluster {
         &self.name
     }
 
+    /// What seals the configuration that is shared.
+    pub(crate) fn config_seal(&self) -> ConfigSeal {
+        self.config_seal.clone()
+    }
+
     /// Has these users in common with the other nodes from now on.
     pub(crate) fn share_users(&self, users: &Users) {
         let place = UsersInStore::new(self.store.clone(), &self.name, Handle::current());
@@ -176,6 +195,7 @@ impl Cluster {
         of: Membership,
         driver: Arc<dyn PoolDriver>,
         node: Arc<dyn Follows>,
+        obeys: Arc<dyn Obeys>,
     ) -> Result<(), Problem> {
         if self.was_removed().await {
             return Err(removed());
@@ -196,6 +216,9 @@ impl Cluster {
             incarnations: of.incarnations,
             permit: self.permit.clone(),
         };
+        // Before the first pool needs it.
+        let knowing = self.clone();
+        tokio::spawn(async move { knowing.make_known().await });
         let running = ClusterNode::start(options, of.store, driver, &place)
             .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
         let status = running.status();
@@ -204,7 +227,9 @@ impl Cluster {
         let _ = self.status.set(status.clone());
         let _ = self.following.set([
             tokio::spawn(follow::life(self.life.clone(), status.clone())),
-            tokio::spawn(follow::members(self.clone(), node.clone(), status)),
+            tokio::spawn(follow::members(self.clone(), node.clone(), status.clone())),
+            tokio::spawn(supervised::tell(status)),
+            tokio::spawn(self.clone().serve_orders(obeys)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
             tokio::spawn(follow::users(self.clone(), node.clone())),
             tokio::spawn(follow::paths(self.clone(), node.clone())),
@@ -287,6 +312,18 @@ impl Cluster {
         Some(owner.as_ref()?.holder?.node)
     }
 
+    /// The pools whose owner this node is, as far as is known.
+    pub(crate) fn own_pools(&self) -> Vec<Uuid> {
+        let now = self.now();
+        let all = now.owners.iter().map(|(pool, _)| pool.0);
+        all.filter(|pool| Self::owner_in(&now, *pool) == Some(self.me)).collect()
+    }
+
+    /// The other node that owns a pool, if one does.
+    pub(crate) fn other_owner(&self, pool: Uuid) -> Option<NodeId> {
+        Self::owner_in(&self.now(), pool).filter(|owner| *owner != self.me)
+    }
+
     /// Why a pool cannot be used at this node: another one has it, or none does yet. None when it is this node's.
     pub(crate) fn not_here(&self, pool: Uuid) -> Option<Problem> {
         let status = self.now();
@@ -303,7 +340,7 @@ impl Cluster {
         let place = place.filter(|place| !place.is_empty()).map(|place| format!(" ({place})"));
         let detail = format!("node {name}{} has it", place.unwrap_or_default());
         Some(Problem::new(Code::OtherNode, detail).todo(format!(
-            "Ask node {name}; or move the pool here with `holdfast pool move` on node {name}. `holdfast cluster status` says which node has which pool."
+            "Ask node {name}; or move the pool here with `holdfast pool move`. `holdfast cluster status` says which node has which pool."
         )))
     }
 

@@ -297,6 +297,12 @@ impl Node {
         let name = &volume.name;
         if slot.space != volume.guid {
             let other = self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string());
+            if self.not_here(slot.pool).is_some() {
+                return Some(format!(
+                    "Another node serves that of pool {other}. Give one of the two another name: `holdfast volume rename {name} NEW --pool {}`.",
+                    volume.pool
+                ));
+            }
             if !self.is_open(slot.pool) {
                 return Some(format!(
                     "The node waits for that of pool {other}; if that pool is lost for good, `holdfast pool forget {other}` lets it serve this one. Or export its own pool, {}, and import it on another node.",

@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod names;
 mod shared;
 mod takeover;
 mod world;

@@ -144,7 +144,9 @@ impl PoolBackend for SystemPools {
             });
             Ok(match found.await? {
                 Some(owner) if Some(owner.node) == node.map(|node| node.id) => Whose::Own,
-                Some(owner) if !owner.released => Whose::Another(owner.name),
+                Some(owner) if !owner.released => {
+                    Whose::Another { identity: Uuid::from_bytes(owner.node.0), name: owner.name }
+                }
                 _ => Whose::Free,
             })
         })
