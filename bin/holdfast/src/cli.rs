@@ -9,9 +9,9 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, job, lun, manual, node, open,
-    perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user, user_group,
-    volume,
+    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, health, job, lun, manual, node,
+    open, perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user,
+    user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -44,6 +44,8 @@ enum Verb {
     Demo(demo::Args),
     /// Is all data as redundant as promised? What is wrong, and what to do.
     Status(status::Args),
+    /// A report of everything, with a minute of performance; as a file for others, too.
+    Health(health::Args),
     /// The cluster that the node belongs to.
     #[command(subcommand)]
     Cluster(cluster::Command),
@@ -165,6 +167,7 @@ impl Cli {
 async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
     match verb {
         Verb::Status(args) => status::run(args, context).await?,
+        Verb::Health(args) => health::run(args, context).await?,
         Verb::Cluster(command) => cluster::run(command, context).await?,
         Verb::Node(command) => node::run(command, context).await?,
         Verb::Disk(command) => disk::run(command, context).await?,
@@ -218,6 +221,8 @@ mod tests {
             "demo --dir d --iscsi 127.0.0.1:0 --json",
             "status",
             "status --json",
+            "health --samples 5 --bundle b.zip --html h.html --expect-disks 4",
+            "health --from a.zip b.zip --json",
             "cluster status --json",
             "cluster init --name store1",
             "cluster init --name s --address 10.0.0.1:7400 --node-name a --etcd https://e1:2379,https://e2:2379 --etcd-ca a --etcd-cert b --etcd-key c",
@@ -375,6 +380,9 @@ mod tests {
         for line in [
             "",
             "disk",
+            "health --from",
+            "health --samples 3601",
+            "health --from a.zip --bundle b.zip",
             "volume create v",
             "volume create v --size 1T --thin --fixed",
             "volume create v --size big",

@@ -29,8 +29,13 @@ pub(crate) enum Command {
     Token,
     /// Let this node, which has no pools yet, join a cluster.
     Join {
-        /// The line that `holdfast cluster token` has printed on a node of the cluster.
-        token: String,
+        /// The line that `holdfast cluster token` has printed on a node of the cluster. Others on this machine see it in the list of processes:
+        /// --token-file hides it.
+        #[arg(required_unless_present = "token_file", conflicts_with = "token_file")]
+        token: Option<String>,
+        /// File with that line; `-` for standard input.
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
         #[command(flatten)]
         here: Here,
     },
@@ -110,12 +115,13 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 outln!("{}", token.token);
                 // The line above is for a variable or a pipe.
                 eprintln!(
-                    "It lets one node in, until {}: `holdfast cluster join TOKEN` there. Whoever has it gets in: keep it secret.",
+                    "It lets one node in, until {}: `holdfast cluster join --token-file FILE` there, with FILE - for standard input. Whoever has it gets in: keep it secret.",
                     time(token.expires)
                 );
             })
         }
-        Command::Join { token, here: Here { address, node_name } } => {
+        Command::Join { token, token_file, here: Here { address, node_name } } => {
+            let token = token_from(token, token_file.as_deref())?;
             let ordered: ClusterPlace =
                 client.post("/cluster/join", &ClusterJoin { token, address, node_name }).await?;
             show(context, &changed(context, &ordered).await?)
@@ -125,6 +131,28 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             show(context, &changed(context, &ordered).await?)
         }
     }
+}
+
+/// The longest file with a token: it is one line of some 120 characters.
+const MAX_TOKEN_FILE: u64 = 4096;
+
+/// The token, from wherever it is.
+fn token_from(given: Option<String>, file: Option<&Path>) -> CliResult<String> {
+    use std::io::Read as _;
+    let Some(path) = file else { return Ok(given.unwrap_or_default()) };
+    let failed = |error: std::io::Error| CliError::here(format!("{}: {error}", path.display()));
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin().lock().take(MAX_TOKEN_FILE).read_to_string(&mut text).map_err(failed)?;
+    } else {
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(MAX_TOKEN_FILE).read_to_string(&mut text).map_err(failed)?;
+    }
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(CliError::here(format!("{}: there is no token in it", path.display())));
+    }
+    Ok(token.to_owned())
 }
 
 fn text_of(file: Option<&Path>) -> CliResult<String> {

@@ -27,6 +27,7 @@ mod error;
 mod fault;
 mod file;
 mod group;
+mod health;
 mod interrupt;
 mod job;
 mod lun;

@@ -47,7 +47,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
     observe::init_logging();
     if args.supervise && !kept_listeners::is_kept() {
-        return supervisor::run(args.until_input_ends);
+        return supervisor::run(&args.data_dir, args.until_input_ends);
     }
     let default = args.data_dir == Path::new(DEFAULT_DATA_DIR);
     let socket = args.socket.or_else(|| default.then(|| DEFAULT_SOCKET.into()));

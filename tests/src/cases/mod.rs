@@ -2,6 +2,7 @@
 
 mod agents;
 mod bad_input;
+mod bus;
 mod choosing_disks;
 mod cluster;
 mod cluster_demo;
@@ -13,6 +14,7 @@ mod failover;
 mod frames;
 mod golden;
 mod guide;
+mod health;
 mod http;
 mod libiscsi;
 mod load;

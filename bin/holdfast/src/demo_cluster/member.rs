@@ -74,7 +74,7 @@ impl Member {
         self.supervisor.id()
     }
 
-    /// The process of the node itself, while there is one.
+    /// The process of the node itself, while there is one. Its etcd is a child of another thread of the supervisor.
     pub(crate) fn pid(&self) -> Option<u32> {
         let supervisor = self.supervisor_pid();
         let children =

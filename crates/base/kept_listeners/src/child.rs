@@ -79,9 +79,18 @@ pub fn start_over() {
     tell(Request::Again);
 }
 
+/// Asks the parent for something that is not a socket; what it answers. Waits for [`crate::PATIENCE`] at most.
+///
+/// # Errors
+/// When there is no parent, it does not answer, it does nothing of this kind, or could not.
+pub fn ask_beside(text: &str) -> io::Result<String> {
+    let way = way().ok_or(ErrorKind::NotConnected)?;
+    way.ask(&Request::Beside(text.to_owned())).map(|(answer, _)| answer)
+}
+
 fn tell(request: Request) {
     if let Some(way) = way()
-        && let Err(error) = way.ask(request)
+        && let Err(error) = way.ask(&request)
     {
         tracing::warn!(?request, %error, "the keeper of listening sockets was not told");
     }
@@ -95,17 +104,21 @@ impl Way {
     }
 
     pub(crate) fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
-        let socket = self.ask(Request::Listen(address))?;
+        let (_, socket) = self.ask(&Request::Listen(address))?;
         let socket = socket.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "no socket came"))?;
         Ok(TcpListener::from(socket))
     }
 
     /// Asks, and waits for the answer.
-    pub(crate) fn ask(&self, request: Request) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn ask(&self, request: &Request) -> io::Result<(String, Option<OwnedFd>)> {
+        let text = request.encode();
+        if text.len() > MAX {
+            return Err(ErrorKind::InvalidInput.into());
+        }
         let mut way = self.0.lock();
         let socket = way.as_ref().ok_or(ErrorKind::BrokenPipe)?;
-        match exchange(socket, request) {
-            Ok((answer, found)) => answer.map(|()| found),
+        match exchange(socket, &text) {
+            Ok((answer, found)) => answer.map(|text| (text, found)),
             Err(error) => {
                 *way = None;
                 Err(error)
@@ -115,9 +128,9 @@ impl Way {
 }
 
 /// One request and its answer, with the socket that comes beside it.
-fn exchange(socket: &OwnedFd, request: Request) -> io::Result<(io::Result<()>, Option<OwnedFd>)> {
-    send(socket, request.encode().as_bytes(), SendFlags::NOSIGNAL)?;
-    let mut bytes = [0; MAX];
+fn exchange(socket: &OwnedFd, request: &str) -> io::Result<(io::Result<String>, Option<OwnedFd>)> {
+    send(socket, request.as_bytes(), SendFlags::NOSIGNAL)?;
+    let mut bytes = vec![0; MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;

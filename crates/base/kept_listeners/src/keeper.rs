@@ -17,15 +17,25 @@ use crate::message::{MAX, Request, encode_answer};
 /// The most sockets that are kept: whoever asks for more binds them by itself no better.
 const MOST: usize = 4096;
 
+/// What a parent does for its child besides keeping sockets.
+pub trait Helper: Send + Sync + 'static {
+    /// Does it, and answers at once: other requests of the child wait.
+    ///
+    /// # Errors
+    /// When it cannot, or what is asked for is not known.
+    fn asked(&self, text: &str) -> io::Result<String>;
+}
+
 /// Has the sockets of a child, and of those that follow it. Clones have the same.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Keeper(Arc<Mutex<Kept>>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Kept {
     sockets: Vec<Socket>,
     /// The number of the child that is served.
     child: u64,
+    helper: Option<Arc<dyn Helper>>,
 }
 
 #[derive(Debug)]
@@ -35,6 +45,12 @@ struct Socket {
     socket: TcpListener,
     /// The last child that it was handed out to; 0 for none.
     child: u64,
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Keeper").field(&self.0.lock().sockets).finish()
+    }
 }
 
 impl Kept {
@@ -84,6 +100,12 @@ impl Keeper {
         Self::default()
     }
 
+    /// One that also passes on what a child asks beside.
+    #[must_use]
+    pub fn with_helper(helper: Arc<dyn Helper>) -> Self {
+        Self(Arc::new(Mutex::new(Kept { helper: Some(helper), ..Kept::default() })))
+    }
+
     /// The end of a socket pair for the next child, as its standard input. A thread answers it until the child ends; the child before it
     /// gets nothing any more.
     ///
@@ -109,7 +131,7 @@ impl Keeper {
     }
 
     fn answer(&self, child: u64, way: &OwnedFd) {
-        let mut bytes = [0; MAX];
+        let mut bytes = vec![0; MAX];
         loop {
             let length = match recv(way, &mut bytes[..], RecvFlags::empty()) {
                 Ok((_, 0)) => return,
@@ -126,28 +148,37 @@ impl Keeper {
 
     fn carry_out(&self, child: u64, request: Request, way: &OwnedFd) -> io::Result<()> {
         let mut kept = self.0.lock();
+        let done = Ok(String::new());
         match request {
             Request::Listen(address) => match kept.listen(child, address) {
-                Ok(socket) => reply(way, &Ok(()), Some(socket.as_fd())),
+                Ok(socket) => reply(way, &done, Some(socket.as_fd())),
                 Err(error) => reply(way, &Err(error), None),
             },
             Request::Close(address) => {
                 kept.close(child, address);
-                reply(way, &Ok(()), None)
+                reply(way, &done, None)
             }
             Request::Settled => {
                 kept.settled(child);
-                reply(way, &Ok(()), None)
+                reply(way, &done, None)
             }
             Request::Again => {
                 kept.again(child);
-                reply(way, &Ok(()), None)
+                reply(way, &done, None)
+            }
+            Request::Beside(text) => {
+                let answer = match &kept.helper {
+                    // One that ends late has nothing to say any more.
+                    Some(helper) if child == kept.child => helper.asked(&text),
+                    _ => Err(ErrorKind::Unsupported.into()),
+                };
+                reply(way, &answer, None)
             }
         }
     }
 }
 
-fn reply(way: &OwnedFd, answer: &io::Result<()>, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn reply(way: &OwnedFd, answer: &io::Result<String>, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     let sockets: Vec<BorrowedFd<'_>> = socket.into_iter().collect();

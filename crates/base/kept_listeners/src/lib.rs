@@ -17,6 +17,8 @@
 //!   it says that all is in place.
 //! * Neither side waits for the other for long ([`PATIENCE`]); a child whose parent is gone binds by itself.
 //!
+//! A parent may do something else for its child, too ([`Helper`]): what outlives the child as well, and is asked for over the same way.
+//!
 //! Deliberately absent: starting and restarting the child, and connections that were accepted (they end with the child).
 
 mod child;
@@ -25,8 +27,8 @@ mod message;
 
 use std::time::Duration;
 
-pub use child::{close, is_kept, listen, settled, start_over};
-pub use keeper::Keeper;
+pub use child::{ask_beside, close, is_kept, listen, settled, start_over};
+pub use keeper::{Helper, Keeper};
 
 /// How long an answer of the other side is waited for. It binds a socket at most.
 pub const PATIENCE: Duration = Duration::from_secs(2);

@@ -3,9 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::Keeper;
 use super::child::Way;
 use super::message::Request;
+use super::{Helper, Keeper};
 
 fn any() -> SocketAddr {
     "127.0.0.1:0".parse().expect("an address")
@@ -42,7 +42,7 @@ fn what_is_closed_or_not_asked_for_again_is_free() {
     let first = child(&keeper);
     let at = first.listen(any()).expect("bound").local_addr().expect("known");
     assert_eq!(first.listen(at).expect_err("taken").kind(), ErrorKind::AddrInUse);
-    first.ask(Request::Close(at)).expect("told");
+    first.ask(&Request::Close(at)).expect("told");
     let again = first.listen(at).expect("free");
     assert_eq!(again.local_addr().expect("known"), at);
     first.listen(any()).expect("bound");
@@ -51,10 +51,10 @@ fn what_is_closed_or_not_asked_for_again_is_free() {
     let second = child(&keeper);
     // The one before has nothing to say any more, however late it ends.
     assert!(first.listen(any()).is_err());
-    first.ask(Request::Settled).expect("heard");
+    first.ask(&Request::Settled).expect("heard");
     assert_eq!(keeper.addresses().len(), 2);
     second.listen(at).expect("kept");
-    second.ask(Request::Settled).expect("told");
+    second.ask(&Request::Settled).expect("told");
     assert_eq!(keeper.addresses(), [at]);
 }
 
@@ -71,6 +71,8 @@ fn nonsense_is_not_answered() {
         Request::Listen(any()),
         Request::Close("[::1]:445".parse().expect("one")),
         Request::Settled,
+        Request::Beside("etcd start {\"a\": 1}".into()),
+        Request::Beside(String::new()),
     ] {
         assert_eq!(Request::decode(request.encode().as_bytes()), Some(request));
     }
@@ -82,7 +84,28 @@ fn a_child_that_starts_over_gets_the_same_sockets() {
     let child = child(&keeper);
     let ask = || child.listen(any()).expect("a socket").local_addr().expect("known");
     let before = [ask(), ask()];
-    child.ask(Request::Again).expect("told");
+    child.ask(&Request::Again).expect("told");
     assert_eq!([ask(), ask()], before);
     assert_eq!(keeper.addresses().len(), 2);
+}
+
+#[test]
+fn what_is_asked_beside_goes_to_the_helper_of_the_child_that_is_served() {
+    struct Echo;
+    impl Helper for Echo {
+        fn asked(&self, text: &str) -> std::io::Result<String> {
+            if text == "no" { Err(std::io::Error::from_raw_os_error(13)) } else { Ok(text.to_uppercase()) }
+        }
+    }
+    let ask = |child: &Way, text: &str| child.ask(&Request::Beside(text.into())).map(|(answer, _)| answer);
+    let keeper = Keeper::with_helper(std::sync::Arc::new(Echo));
+    let first = child(&keeper);
+    assert_eq!(ask(&first, "start it").expect("done"), "START IT");
+    assert_eq!(ask(&first, "").expect("done"), "");
+    assert_eq!(ask(&first, "no").expect_err("refused").kind(), ErrorKind::PermissionDenied);
+    assert_eq!(ask(&first, &"x".repeat(1 << 20)).expect_err("too long").kind(), ErrorKind::InvalidInput);
+    let second = child(&keeper);
+    assert!(ask(&first, "late").is_err(), "there is another child");
+    assert_eq!(ask(&second, &"é".repeat(10_000)).expect("long").chars().count(), 10_000);
+    assert!(ask(&child(&Keeper::new()), "anything").is_err(), "nobody does anything else");
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// How often it is asked again while answers have to wait.
+/// How often it is asked again while answers, or connections, have to wait.
 const ASK_EVERY: Duration = Duration::from_millis(20);
 
 /// Says whether answers may leave.
@@ -19,19 +19,41 @@ pub trait AnswerPermit: Send + Sync + 'static {
 
 /// Whether answers may leave: always, or while there is a permit. Clones ask the same.
 #[derive(Clone, Default)]
-pub struct Answers(Option<Arc<dyn AnswerPermit>>);
+pub struct Answers {
+    permit: Option<Arc<dyn AnswerPermit>>,
+    /// The life in which the connection began that these are for.
+    began_in: Option<u64>,
+}
 
 impl Answers {
     /// While this permits it.
     #[must_use]
     pub fn while_permitted(permit: Arc<dyn AnswerPermit>) -> Self {
-        Self(Some(permit))
+        Self { permit: Some(permit), began_in: None }
+    }
+
+    /// Whether they leave only while somebody permits it.
+    #[must_use]
+    pub fn are_permitted(&self) -> bool {
+        self.permit.is_some()
+    }
+
+    /// Those of a connection that begins when this ends: not before there is a life to begin in. What a connection reads before would have to
+    /// be thrown away with it at the first answer.
+    pub(crate) async fn begin(&self) -> Self {
+        let Some(permit) = &self.permit else { return Self::default() };
+        loop {
+            if let Some(life) = permit.life() {
+                return Self { began_in: Some(life), ..self.clone() };
+            }
+            shard_runtime::sleep(ASK_EVERY).await;
+        }
     }
 }
 
 impl fmt::Debug for Answers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Answers(while permitted)" } else { "Answers(always)" })
+        f.write_str(if self.permit.is_some() { "Answers(while permitted)" } else { "Answers(always)" })
     }
 }
 
@@ -55,13 +77,14 @@ impl fmt::Debug for Gate {
 impl Gate {
     /// Of a connection that begins now.
     pub(crate) fn new(answers: Answers) -> Self {
-        let began_in = answers.0.as_ref().and_then(|permit| permit.life());
+        let now = || answers.permit.as_ref().and_then(|permit| permit.life());
+        let began_in = answers.began_in.or_else(now);
         Self { answers, began_in, waiting: None }
     }
 
     /// Whether bytes may leave; the task is woken to ask again when not.
     pub(crate) fn poll_open(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-        let Some(permit) = &self.answers.0 else { return Ok(true) };
+        let Some(permit) = &self.answers.permit else { return Ok(true) };
         loop {
             match permit.life() {
                 Some(life) if self.began_in == Some(life) => {

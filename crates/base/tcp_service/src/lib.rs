@@ -5,16 +5,18 @@
 //!   Listeners ─ accept ─► seat (connections of the listener) ─► login seat (not logged in, by address) ─► shard ─► serve
 //!   Budget: memory for the requests of all peers ─► Account: what one connection holds of it
 //!   Answers: whether anything may leave at all, asked for each writev
+//!   LoopWatch: whether the shard stood still, asked before a connection goes on
 //!   SendQueue: small pieces copied into one buffer, large ones as they are ─► one writev
 //! ```
 //! Invariant: a connection holds its seats until it is dropped; a login seat may be given back earlier, when the peer has
-//! proven who it is.
+//! proven who it is. It begins in a life of the node, before which nothing of it is read, and ends with that.
 
 mod answers;
 mod budget;
 mod listeners;
 mod seats;
 mod send_queue;
+mod stand_still;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -26,10 +28,12 @@ pub use budget::{
 pub use listeners::{Arrived, Limits, Listeners, Serve};
 pub use seats::LoginSeat;
 pub use send_queue::SendQueue;
+pub use stand_still::LoopWatch;
 pub use throttle::Throttle;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use shard_runtime::Shard;
 
@@ -45,6 +49,10 @@ pub trait Spawner: Send + Sync + 'static {
     /// Whether connections may answer.
     fn answers(&self) -> Answers {
         Answers::default()
+    }
+    /// What notices that this shard's loop stood still; none where that is of no consequence.
+    fn watch(&self, _shard: usize) -> Option<Arc<dyn LoopWatch>> {
+        None
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::seats::{Logins, Seat};
+use crate::stand_still::until_stand_still;
 use crate::{Answers, LoginSeat, ShardJob, Spawner, Throttle};
 
 /// How long nothing is accepted after an error: out of descriptors, mostly, and waiting lets others end.
@@ -142,10 +143,10 @@ async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, socket: std::net::
     loop {
         let accepted = tokio::select! {
             _ = close.wait_for(|close| *close) => return,
-            accepted = socket.accept() => accepted,
+            accepted = next(&shared, &socket) => accepted,
         };
         match accepted {
-            Ok((stream, remote)) => place(&shared, &listener, stream, remote),
+            Ok((stream, remote, answers)) => place(&shared, &listener, stream, remote, answers),
             Err(error) => {
                 tracing::warn!(address = %listener.address, %error, "cannot accept");
                 shard_runtime::sleep(ACCEPT_PAUSE).await;
@@ -154,8 +155,24 @@ async fn accept(shared: Arc<Shared>, listener: Arc<Listener>, socket: std::net::
     }
 }
 
+/// The next connection, with what it asks before it answers. While nothing may be answered at all those that come wait in the kernel's backlog,
+/// one in here, and none of them is read from.
+async fn next(shared: &Shared, socket: &TcpListener) -> io::Result<(TcpStream, SocketAddr, Answers)> {
+    let answers = shared.spawner.answers();
+    answers.begin().await;
+    let (stream, remote) = socket.accept().await?;
+    // It may have come long after.
+    Ok((stream, remote, answers.begin().await))
+}
+
 /// Gives a connection to a shard; closes it where there is no seat for it, not even one of somebody who has not logged in.
-fn place(shared: &Arc<Shared>, listener: &Arc<Listener>, stream: TcpStream, remote: SocketAddr) {
+fn place(
+    shared: &Arc<Shared>,
+    listener: &Arc<Listener>,
+    stream: TcpStream,
+    remote: SocketAddr,
+    answers: Answers,
+) {
     let Limits { connections, logins, logins_per_address } = shared.limits;
     let tell = |kind, peer| shared.throttle.admits(kind, peer);
     let seat = match Seat::take(&listener.connections, connections) {
@@ -185,14 +202,14 @@ fn place(shared: &Arc<Shared>, listener: &Arc<Listener>, stream: TcpStream, remo
     let Ok(stream) = stream.into_std() else { return };
     let shard = shared.next_shard.fetch_add(1, Ordering::Relaxed) % shared.spawner.shards().max(1);
     let serve = Arc::clone(&listener.serve);
-    let answers = shared.spawner.answers();
+    let watch = shared.spawner.watch(shard);
     let job: ShardJob = Box::new(move || {
         Box::pin(async move {
             let _seat = seat;
             if let Ok(stream) = TcpStream::from_std(stream) {
                 let serving = serve(Arrived { stream, remote, local, shard, login, answers });
                 tokio::select! {
-                    () = serving => {}
+                    () = until_stand_still(watch, serving) => {}
                     // It goes to somebody who may log in.
                     () = lost.notified() => {}
                 }

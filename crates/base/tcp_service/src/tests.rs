@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::task::Poll;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 use shard_runtime::Shards;
 use tokio::io::AsyncReadExt as _;
 
-use crate::{Limits, Listeners, SendQueue, Serve};
+use crate::{AnswerPermit, Answers, Limits, Listeners, LoopWatch, SendQueue, Serve, ShardJob, Spawner};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -175,4 +176,110 @@ fn the_queue_sends_everything_in_order() {
     let mut got = Vec::new();
     stream.read_to_end(&mut got).unwrap();
     assert!(got == expected.recv().unwrap(), "{} bytes", got.len());
+}
+
+/// Shards of a node of a cluster: it has a life or none, and its loops may stand still.
+struct Member {
+    shards: Vec<shard_runtime::Shard>,
+    life: Arc<AtomicU64>,
+    stood_still: Arc<AtomicU64>,
+}
+
+struct Number(Arc<AtomicU64>);
+
+impl AnswerPermit for Number {
+    fn life(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::SeqCst)).filter(|life| *life > 0)
+    }
+}
+
+impl LoopWatch for Number {
+    fn look(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Spawner for Member {
+    fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    fn spawn(&self, shard: usize, job: ShardJob) {
+        self.shards.spawn(shard, job);
+    }
+
+    fn answers(&self) -> Answers {
+        Answers::while_permitted(Arc::new(Number(self.life.clone())))
+    }
+
+    fn watch(&self, _shard: usize) -> Option<Arc<dyn LoopWatch>> {
+        Some(Arc::new(Number(self.stood_still.clone())))
+    }
+}
+
+/// Answers each byte with itself, while it may.
+fn echo(read: Arc<AtomicU64>) -> Serve {
+    Arc::new(move |arrived| {
+        let read = read.clone();
+        Box::pin(async move {
+            let mut stream = arrived.stream;
+            let mut queue = SendQueue::default();
+            queue.ask(arrived.answers);
+            while let Ok(byte) = stream.read_u8().await {
+                read.fetch_add(1, Ordering::SeqCst);
+                queue.small(|buffer| buffer.push(byte));
+                let sent = poll_fn(|cx| match queue.poll_send(&mut stream, cx) {
+                    Ok(_) if queue.waiting() > 0 => Poll::Pending,
+                    done => Poll::Ready(done),
+                });
+                if sent.await.is_err() {
+                    return;
+                }
+            }
+        })
+    })
+}
+
+#[test]
+fn connections_wait_for_a_life_and_end_when_their_loop_stood_still() {
+    let shards = Shards::start(1).unwrap();
+    let (life, stood_still, read) =
+        (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::default());
+    let member =
+        Member { shards: shards.all().to_vec(), life: life.clone(), stood_still: stood_still.clone() };
+    let limits = Limits { connections: 3, logins: 3, logins_per_address: 3 };
+    let listeners = Listeners::new(Arc::new(member), limits);
+    let address = listeners.listen(ANY, echo(Arc::clone(&read))).unwrap();
+    // More than there is room for, and none of them is turned away before there is somebody to turn them away.
+    let mut clients: Vec<_> = (0..3).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    for client in &mut clients {
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        std::io::Write::write_all(client, &[7]).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(read.load(Ordering::SeqCst), 0, "nothing is read before there is a life");
+    life.store(5, Ordering::SeqCst);
+    for client in &mut clients {
+        assert_eq!(client.read(&mut [0]).expect("who waited is served"), 1);
+    }
+    // What comes in after a stand-still is not carried out.
+    stood_still.store(1, Ordering::SeqCst);
+    for client in &mut clients {
+        let _ = std::io::Write::write_all(client, &[8]);
+    }
+    for client in clients {
+        assert!(!is_served(client));
+    }
+    assert_eq!(read.load(Ordering::SeqCst), 3);
+    let (mut client, mut said) = (std::net::TcpStream::connect(address).unwrap(), [0]);
+    std::io::Write::write_all(&mut client, &[9]).unwrap();
+    client.read_exact(&mut said).expect("one that begins now is served");
+    assert_eq!(said, [9]);
+    drop(listeners);
+    shards.stop();
+}
+
+/// Whether the server says something before it ends the connection.
+fn is_served(mut client: std::net::TcpStream) -> bool {
+    client.read(&mut [0]).is_ok_and(|got| got == 1)
 }

@@ -6,6 +6,7 @@ use cluster_store::keys::{ClusterName, Key, NodeId};
 use cluster_store::values::{Owner, Seats, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
 use cluster_store_etcd::EtcdStore;
+use tokio::time::Instant;
 
 use crate::error::{JoinError, Kind};
 use crate::roll::nodes;
@@ -15,6 +16,8 @@ const TRIES: u32 = 8;
 /// etcd refuses changes of its members for a few seconds after the one before.
 const ETCD_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(500);
+/// What does not answer while a node leaves is asked again for so long: longer than an election takes.
+const AWAY_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Pools whose owner this node is.
 async fn pools_of(
@@ -79,6 +82,21 @@ pub async fn check_leave(
 /// As [`check_leave`]; when etcd does not answer, or refuses to lose this member.
 pub async fn depart(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> Result<(), JoinError> {
     check_leave(store, cluster, node).await?;
+    // Its own member of etcd goes on the way, and with it connections, for a moment perhaps the leader: whatever was answered or not, the next
+    // look goes on from what is there.
+    let began = Instant::now();
+    loop {
+        match depart_once(store, cluster, node).await {
+            Err(error) if error.kind == Kind::Away && began.elapsed() < AWAY_PATIENCE => {
+                tracing::debug!(%error, "a node's departure goes on in a moment");
+                tokio::time::sleep(PAUSE).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+async fn depart_once(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> Result<(), JoinError> {
     let mut last = None;
     for _ in 0..TRIES {
         let (revision, seats) = seats(store, cluster).await?;
@@ -146,7 +164,14 @@ async fn remove_member(store: &EtcdStore, peer_url: &str) -> Result<(), JoinErro
     let mut why = None;
     let trying = async {
         loop {
-            let members = store.members().await?;
+            let members = match store.members().await {
+                Ok(members) => members,
+                Err(error) => {
+                    why = Some(error);
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+            };
             let Some(member) =
                 members.iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url))
             else {

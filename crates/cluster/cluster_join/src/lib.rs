@@ -7,6 +7,7 @@
 //!                one transaction takes the token away and writes number and name; then a certificate, and where etcd is
 //!   seats      who runs a member of etcd: the first three nodes
 //!   leaving    the node's entry says so, its name is free, its member of etcd is gone
+//!   giving_up  a life whose process is known to be gone: others take its pools at once
 //! ```
 //! Invariants:
 //! * A number is given once ([`NodeEntry`](cluster_store::values::NodeEntry) stays when the node is gone): keys of reservations carry it.
@@ -22,6 +23,7 @@ mod admission;
 mod asking;
 mod error;
 mod founding;
+mod giving_up;
 mod leaving;
 mod messages;
 mod roll;
@@ -32,6 +34,7 @@ pub use admission::admit;
 pub use asking::ask;
 pub use error::{JoinError, Kind};
 pub use founding::{found, wait_for_etcd};
+pub use giving_up::give_up;
 pub use leaving::{check_leave, depart};
 pub use messages::{ADMIT_PATH, Admission, JoinRequest, MAX_REQUEST_BYTES};
 pub use roll::{Standing, nodes, standing};

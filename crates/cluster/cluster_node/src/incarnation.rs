@@ -83,16 +83,9 @@ impl Incarnations {
             Err(TryLockError::WouldBlock) => return Err(IncarnationError::InUse(lock.display().to_string())),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let mut bytes = Vec::new();
-        let (last, of) = match File::open(&place) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (Incarnation(0), None),
-            Err(error) => return Err(failed(error)),
-            Ok(file) => {
-                file.take(LENGTH as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-                let (last, of) = decode(&bytes)
-                    .map_err(|error| IncarnationError::Damaged(place.display().to_string(), error))?;
-                (last, Some(of))
-            }
+        let (last, of) = match read(&place)? {
+            Some((last, of)) => (last, Some(of)),
+            None => (Incarnation(0), None),
         };
         let last_is_gone = of == Some(machine) && machine != Uuid::nil();
         Ok(Self {
@@ -147,6 +140,30 @@ impl Incarnations {
         (self.last, self.last_is_gone, self.all_are_gone) = (Incarnation(number), true, false);
         Ok(self.last)
     }
+}
+
+/// The last life that began in this folder on this machine, when no process has the number now: that one, and all before it, are over.
+/// None while one has it, or nothing is known. Blocks on its disk, and makes nothing.
+#[must_use]
+pub fn life_that_is_over(folder: &Path) -> Option<Incarnation> {
+    let lock = OpenOptions::new().write(true).open(folder.join(format!("{NAME}.lock"))).ok()?;
+    lock.try_lock().ok()?;
+    let (last, of) = read(&folder.join(NAME)).ok()??;
+    let machine = this_machine();
+    (of == machine && machine != Uuid::nil()).then_some(last)
+}
+
+/// What is in the file; none when there is none.
+fn read(place: &Path) -> Result<Option<(Incarnation, Uuid)>, IncarnationError> {
+    let failed = |error| IncarnationError::Io(place.display().to_string(), error);
+    let file = match File::open(place) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    let mut bytes = Vec::new();
+    file.take(LENGTH as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let found = decode(&bytes);
+    found.map(Some).map_err(|error| IncarnationError::Damaged(place.display().to_string(), error))
 }
 
 /// Which machine this is, by what its firmware and its system call it, so that neither a copied system nor firmware that calls
@@ -235,6 +252,20 @@ mod tests {
         let mut confirmed = open(other);
         confirmed.all_are_gone();
         assert!(confirmed.is_gone(Incarnation(9)), "somebody knows");
+    }
+
+    #[test]
+    fn a_life_is_over_when_nobody_has_its_number() {
+        let folder = tempfile::tempdir().expect("temp dir");
+        assert_eq!(life_that_is_over(folder.path()), None, "there was none");
+        let mut lives = Incarnations::open(folder.path()).expect("opens");
+        lives.next(Incarnation(6)).expect("durable");
+        assert_eq!(life_that_is_over(folder.path()), None, "it lives");
+        drop(lives);
+        assert_eq!(life_that_is_over(folder.path()), Some(Incarnation(7)));
+        let elsewhere = encode(Incarnation(9), Uuid::from_u128(3));
+        fs::write(folder.path().join(NAME), elsewhere).expect("written");
+        assert_eq!(life_that_is_over(folder.path()), None, "another machine's");
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod wire;
 
 pub use clock::boot_time;
 pub use driver::{DriverFuture, Ownership, PoolDriver};
-pub use incarnation::{IncarnationError, Incarnations};
+pub use incarnation::{IncarnationError, Incarnations, life_that_is_over};
 pub use life::{ClusterNode, NodeError, NodeOptions};
 pub use links::LinkStatus;
 pub use permit::{NodePermit, Permit};

@@ -1,7 +1,8 @@
 //! Notices that an event loop stood still: a process that was stopped, a machine that slept, a loop that was held up.
 //!
 //! What a client sent before may be answered long ago by another node, and the client may have given up. So whoever was connected is
-//! sent away unread: a connection remembers [`Watchdog::look`] from when it began, and closes when it says something else.
+//! sent away unread: a connection remembers [`Watchdog::look`] from when it began, and closes when it says something else. Something on the loop has
+//! to look from time to time, so that a loop with nothing to do does not look as if it stood still.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,14 +41,6 @@ impl Watchdog {
             now.since(before)
         );
         self.stood_still.fetch_add(1, Ordering::SeqCst) + 1
-    }
-
-    /// Turns, so that a loop with nothing to do does not look as if it stood still. Runs on the loop until it is dropped.
-    pub async fn keep_turning(&self) {
-        loop {
-            tokio::time::sleep(self.limit / 4).await;
-            self.look();
-        }
     }
 }
 

@@ -129,6 +129,12 @@ pub enum Key {
     Token(String),
     /// `etcd/seats`: [`Seats`](crate::values::Seats).
     EtcdSeats,
+    /// `known/UUID`: [`Named`](crate::values::Named), the node that pools know by this identity. It stays when the node is gone.
+    Known(Uuid),
+    /// `orders/N/UUID`: [`NodeOrder`](crate::values::NodeOrder), what node N is asked to do.
+    Order(NodeId, Uuid),
+    /// `volumes/NAME`: [`VolumeName`](crate::values::VolumeName).
+    Volume(String),
 }
 
 impl Key {
@@ -155,8 +161,17 @@ impl Key {
             Self::NodeName(name) => format!("names/{name}"),
             Self::Token(hash) => format!("tokens/{hash}"),
             Self::EtcdSeats => "etcd/seats".into(),
+            Self::Known(id) => format!("known/{id}"),
+            Self::Order(node, id) => format!("orders/{node:05}/{id}"),
+            Self::Volume(name) => format!("volumes/{name}"),
         };
         cluster.root() + &tail
+    }
+
+    /// The key of a volume's name; none for a name that cannot be a part of a key, which no volume is given.
+    #[must_use]
+    pub fn of_volume(name: &str) -> Option<Self> {
+        plain(name).then(|| Self::Volume(name.to_owned()))
     }
 
     /// The key that [`Self::path`] makes this of; `None` for anything else, also for another spelling of a key.
@@ -190,6 +205,9 @@ impl Key {
             ["names", name] if plain(name) => Self::NodeName((*name).to_owned()),
             ["tokens", hash] if plain(hash) => Self::Token((*hash).to_owned()),
             ["etcd", "seats"] => Self::EtcdSeats,
+            ["orders", number, id] => Self::Order(node(number)?, Uuid::parse_str(id).ok()?),
+            ["known", id] => Self::Known(Uuid::parse_str(id).ok()?),
+            ["volumes", name] if plain(name) => Self::Volume((*name).to_owned()),
             _ => return None,
         };
         (key.path(cluster) == path).then_some(key)

@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 
 use crate::Revision;
 use crate::keys::{NodeId, PoolId};
-pub use entries::{MAX_SEATS, Named, NodeEntry, Seats, TokenEntry};
+pub use entries::{MAX_SEATS, Named, NodeEntry, NodeOrder, NodeVerb, Seats, TokenEntry, VolumeName};
 
 /// The longest value of a type that is kept here, in bytes; chunks of the configuration are bytes of their own.
 pub const MAX_JSON: usize = 64 << 10;
@@ -134,6 +134,9 @@ pub struct Member {
     /// Where it answers what other nodes ask of its API, `HOST:PORT`; empty when it does not.
     #[serde(default)]
     pub api: String,
+    /// Where it lends its disks to other nodes, `HOST:PORT`; empty when it does not.
+    #[serde(default)]
+    pub bus: String,
 }
 
 impl Value for Member {
@@ -142,7 +145,8 @@ impl Value for Member {
         self.addresses.iter().try_for_each(|address| text(address, "address"))?;
         text(&self.release, "release")?;
         text(&self.name, "name")?;
-        text(&self.api, "address of the API")
+        text(&self.api, "address of the API")?;
+        text(&self.bus, "address of the bus")
     }
 }
 

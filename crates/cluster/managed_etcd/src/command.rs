@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 /// The most bytes of etcd's database; beyond, it takes no changes. What is kept of a cluster takes a few MiB, its history of ten minutes
 /// some 20.
 pub const QUOTA_BYTES: u64 = 1 << 30;
@@ -11,7 +13,7 @@ const RETENTION: &str = "10m";
 const SNAPSHOT_COUNT: &str = "10000";
 
 /// Files with certificates in PEM, which etcd reads anew for each connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificates {
     /// Who signs everybody's.
     pub authority: PathBuf,
@@ -22,7 +24,7 @@ pub struct Certificates {
 }
 
 /// A member that runs here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EtcdMemberConfig {
     /// Its name among the members.
     pub name: String,
@@ -37,7 +39,7 @@ pub struct EtcdMemberConfig {
 }
 
 /// How a member that has no data yet begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum First {
     /// As the only member of a new cluster; the text tells clusters apart that are made at the same address.
     New(String),

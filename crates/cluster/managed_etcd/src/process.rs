@@ -1,178 +1,97 @@
-//! The process: started by a thread of its own, watched over, started again.
+//! The member of a node, whoever runs it.
 
-use std::ffi::OsStr;
-use std::fs::DirBuilder;
-use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::Path;
-use std::process::Stdio;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use thiserror::Error;
-use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 
-use crate::command::{EtcdMemberConfig, First, options};
-use crate::log;
+use crate::command::{EtcdMemberConfig, First};
+use crate::kept::{self, Answer};
+use crate::own::{EtcdStatus, OwnProcess, ProcessError, watch_over};
 
-/// The first pause before it is started again, and the longest.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// One that ran for so long is started again after the first pause.
-const RAN_WELL: Duration = Duration::from_secs(30);
-/// It may take so long to end when it is told to.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The supervisor is asked so often how its member is, and while that ends.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(20));
 
-/// Why there is no process.
-#[derive(Debug, Error)]
-pub enum ProcessError {
-    /// A program is missing.
-    #[error("the program {0} is not installed: install the package {1} (`apt install {1}`)")]
-    NotInstalled(&'static str, &'static str),
-    /// The system says no.
-    #[error("etcd cannot be started: {0}")]
-    Io(#[from] io::Error),
-}
-
-/// How it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EtcdStatus {
-    /// It has been started, with this process number.
-    Running(u32),
-    /// It has ended, and is started again in a moment; why, for people.
-    Waiting(String),
-}
-
-/// Whether etcd, and what it is started by, are in PATH.
-///
-/// # Errors
-/// [`ProcessError::NotInstalled`], with the name of the package.
-pub fn is_installed() -> Result<(), ProcessError> {
-    for (program, package) in [("etcd", "etcd-server"), ("setpriv", "util-linux")] {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        if !std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
-            return Err(ProcessError::NotInstalled(program, package));
-        }
-    }
-    Ok(())
-}
-
-/// Whether a member has begun in this folder: it knows its cluster.
-#[must_use]
-pub fn has_data(data: &Path) -> bool {
-    data.join("member/wal").is_dir()
-}
-
-/// A member at work. It ends with this value: cleanly by [`Self::stop`], at once when this is dropped.
+/// A member at work: run by the supervisor of this process, where there is one, and then it outlives a crash of this process; otherwise by
+/// this process itself. It ends with this value: cleanly by [`Self::stop`], at once when this is dropped.
 #[derive(Debug)]
-pub struct EtcdProcess {
-    // Dropped first: that ends the thread.
-    stop: mpsc::Sender<()>,
-    status: watch::Receiver<EtcdStatus>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct EtcdProcess(OwnProcess);
 
 impl EtcdProcess {
-    /// Starts it; whether it answers, clients see. `first` counts only if there is no data yet.
+    /// Starts it; whether it answers, clients see. `first` counts only if there is no data yet. One that the supervisor has run for a process before
+    /// this one goes on.
     ///
     /// # Errors
     /// When a program is missing, or the folder of its data cannot be made.
     pub fn start(config: EtcdMemberConfig, first: Option<First>) -> Result<Self, ProcessError> {
-        is_installed()?;
-        DirBuilder::new().recursive(true).mode(0o700).create(&config.data)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (stop, stopped) = mpsc::channel(1);
-        let (tell, status) = watch::channel(EtcdStatus::Waiting("it is being started".into()));
-        let watch_over = move || runtime.block_on(watch_over(config, first, stopped, tell));
-        let thread = std::thread::Builder::new().name("etcd".into()).spawn(watch_over)?;
-        Ok(Self { stop, status, thread: Some(thread) })
+        if !kept_listeners::is_kept() {
+            return OwnProcess::start(config, first).map(Self);
+        }
+        let data = config.data.clone();
+        let started = OwnProcess::looked_after(&data, async move |mut stopped, tell| {
+            if left_alone(&config, first.as_ref(), &mut stopped, &tell).await {
+                watch_over(config, first, stopped, tell).await;
+            }
+        });
+        started.map(Self)
     }
 
     /// How it is now.
     #[must_use]
     pub fn status(&self) -> EtcdStatus {
-        self.status.borrow().clone()
+        self.0.status()
     }
 
     /// Ends it, and returns when it has ended.
-    pub async fn stop(mut self) {
-        let _ = self.stop.send(()).await;
-        // The thread drops its end when the process is gone.
-        self.stop.closed().await;
-        if let Some(thread) = self.thread.take() {
-            // It has nothing left to do.
-            let _ = thread.join();
-        }
+    pub async fn stop(self) {
+        self.0.stop().await;
     }
 }
 
-async fn watch_over(
-    config: EtcdMemberConfig,
-    first: Option<First>,
-    mut stopped: mpsc::Receiver<()>,
-    tell: watch::Sender<EtcdStatus>,
-) {
-    let mut pause = PAUSES.0;
+/// Has the supervisor run it, until it is to end. True when the supervisor is gone, or cannot: then it is this process's own matter; what
+/// the supervisor ran has ended with it.
+async fn left_alone(
+    config: &EtcdMemberConfig,
+    first: Option<&First>,
+    stopped: &mut mpsc::Receiver<()>,
+    tell: &watch::Sender<EtcdStatus>,
+) -> bool {
+    let mut asked = kept::ask_start(config, first);
+    let mut told_to_stop = false;
     loop {
-        let began = Instant::now();
-        let why = match start(&config, first.as_ref()) {
-            Ok(mut child) => {
-                tell.send_replace(EtcdStatus::Running(child.id().unwrap_or_default()));
-                let output = child.stderr.take();
-                let telling = async {
-                    if let Some(output) = output {
-                        log::tell(output).await;
-                    }
-                };
-                tokio::select! {
-                    (ended, ()) = async { tokio::join!(child.wait(), telling) } => match ended {
-                        Ok(status) => format!("it has ended ({status})"),
-                        Err(error) => error.to_string(),
-                    },
-                    // None: whoever wanted it is gone.
-                    asked = stopped.recv() => return end(child, asked.is_some()).await,
-                }
+        let ends = matches!(asked, Ok(Answer::Ending));
+        let status = match asked {
+            Ok(Answer::Running(pid)) => EtcdStatus::Running(pid),
+            Ok(Answer::Waiting(why) | Answer::Failed(why)) => EtcdStatus::Waiting(why),
+            Ok(Answer::None) if told_to_stop => return false,
+            Ok(Answer::Ending | Answer::None) => EtcdStatus::Waiting("it is being started".into()),
+            Err(error) => {
+                tracing::warn!(%error, "the supervisor does not run etcd: this process does it itself");
+                return !told_to_stop;
             }
-            Err(error) => error.to_string(),
         };
-        if began.elapsed() >= RAN_WELL {
-            pause = PAUSES.0;
+        tell.send_if_modified(|told| {
+            let changed = *told != status;
+            *told = status;
+            changed
+        });
+        if told_to_stop {
+            sleep(LOOKS.1).await;
+            asked = kept::ask_status();
+            continue;
         }
-        tracing::warn!("etcd of this node: {why}; it is started again in {pause:?}");
-        tell.send_replace(EtcdStatus::Waiting(why));
-        tokio::select! {
-            () = sleep(pause) => {}
-            _ = stopped.recv() => return,
-        }
-        pause = (pause * 2).min(PAUSES.1);
+        asked = tokio::select! {
+            // None: whoever wanted it is gone, and nobody waits for its end.
+            wanted = stopped.recv() => {
+                if wanted.is_none() {
+                    // Whoever wanted it is gone. An error means that the supervisor is, too, and the member with it.
+                    let _ = kept::ask_kill();
+                    return false;
+                }
+                told_to_stop = true;
+                kept::ask_stop()
+            }
+            () = sleep(if ends { LOOKS.1 } else { LOOKS.0 }) => kept::ask_start(config, first),
+        };
     }
-}
-
-fn start(config: &EtcdMemberConfig, first: Option<&First>) -> io::Result<Child> {
-    let first = first.filter(|_| !has_data(&config.data));
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "etcd"]).args(options(config, first));
-    // What is meant for another etcd in the environment is not for this one.
-    command.env_clear();
-    for name in ["PATH", "TZ"] {
-        command.envs(std::env::var_os(name).map(|value| (OsStr::new(name), value)));
-    }
-    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    command.kill_on_drop(true).spawn()
-}
-
-/// Ends a process: asked to, it has some time for it.
-async fn end(mut child: Child, cleanly: bool) {
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-    if let Some(pid) = pid.filter(|_| cleanly) {
-        // It is our child and has not been waited for: the number is its own.
-        let _ = kill_process(pid, Signal::TERM);
-        if timeout(PATIENCE, child.wait()).await.is_ok() {
-            return;
-        }
-        tracing::warn!("etcd of this node does not end when it is told to, and is killed");
-    }
-    let _ = child.kill().await;
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
-use crate::cluster::config;
+use crate::cluster::{ConfigSeal, config};
 use crate::data_dir::replace_file;
 
 /// Largest configuration file that is read, in bytes: 65,536 LUNs take about 30 MB.
@@ -38,6 +38,7 @@ pub struct ConfigStore {
 struct Shared {
     store: Arc<dyn ClusterStore>,
     cluster: ClusterName,
+    seal: ConfigSeal,
     runtime: Handle,
     /// That of the configuration in memory.
     head: Mutex<Option<(Revision, ConfigHead)>>,
@@ -121,8 +122,14 @@ impl ConfigStore {
     }
 
     /// From now on the shared part is in a store. To be called before the node begins.
-    pub(crate) fn share(&self, store: Arc<dyn ClusterStore>, cluster: ClusterName, runtime: Handle) {
-        let _ = self.shared.set(Shared { store, cluster, runtime, head: Mutex::default() });
+    pub(crate) fn share(
+        &self,
+        store: Arc<dyn ClusterStore>,
+        cluster: ClusterName,
+        seal: ConfigSeal,
+        runtime: Handle,
+    ) {
+        let _ = self.shared.set(Shared { store, cluster, seal, runtime, head: Mutex::default() });
     }
 
     /// Takes up what other nodes have changed; says whether that was something. The first node of a cluster gives what it has. Blocks as
@@ -147,7 +154,7 @@ impl ConfigStore {
     /// Takes up what is in the store.
     fn adopt(&self, shared: &Shared) -> Result<(), Problem> {
         let known = shared.head.lock().as_ref().map(|(at, _)| *at);
-        let reading = config::read(&*shared.store, &shared.cluster, known);
+        let reading = config::read(&*shared.store, &shared.cluster, &shared.seal, known);
         let Some(stored) = shared.runtime.block_on(reading)? else { return Ok(()) };
         if let Some(theirs) = stored.config {
             let Current { revision, config: before } = self.current();
@@ -164,7 +171,7 @@ impl ConfigStore {
 
     fn publish(&self, shared: &Shared, config: &SharedConfig) -> Result<(), Problem> {
         let seen = shared.head.lock().clone();
-        let writing = config::write(&*shared.store, &shared.cluster, seen.as_ref(), config);
+        let writing = config::write(&*shared.store, &shared.cluster, &shared.seal, seen.as_ref(), config);
         let head = shared.runtime.block_on(writing)?;
         *shared.head.lock() = Some(head);
         Ok(())

@@ -75,10 +75,11 @@ impl Running {
         if let (Some(part), Some(store)) = (&part, store) {
             part.keep(store);
         }
+        let bus = membership.as_ref().map(Membership::on_the_bus);
         let parts = |data: &Path, shards: Option<usize>, of: Option<(Ownership, Answers)>| {
             let (ownership, answers) =
                 of.map_or_else(|| Ok((crate::system::alone(data)?, Answers::default())), Ok)?;
-            crate::system::backends(data, shards, clock.clone(), ownership, answers)
+            crate::system::backends(data, shards, clock.clone(), ownership, answers, bus)
         };
         let mut running = Self::begin(options, data, clock.clone(), membership, parts).await?;
         if let Some(part) = &part {
@@ -132,11 +133,14 @@ impl Running {
         let place = membership.as_ref().map(Cluster::new);
         let owner = place.as_ref().map(|place| {
             let (store, name, life) = (place.store().clone(), place.name().clone(), place.life());
-            Ok((crate::system::shared(data.path(), store, name, life)?, place.answers()))
+            let ownership = crate::system::shared(data.path(), store, name, life)?;
+            place.is_known_as(ownership.id());
+            Ok((ownership, place.answers()))
         });
         let config = ConfigStore::open(data.join("config.toml"))?;
         if let Some(place) = &place {
-            config.share(place.store().clone(), place.name().clone(), Handle::current());
+            let (store, name) = (place.store().clone(), place.name().clone());
+            config.share(store, name, place.config_seal(), Handle::current());
             // What was known last is gone on with.
             if let Err(problem) = config.catch_up() {
                 tracing::warn!(%problem, "the node begins with the configuration that it knew last");
@@ -165,7 +169,8 @@ impl Running {
             async move {
                 node.open().await;
                 if let (Some(place), Some(membership), Some(driver)) = (place, membership, driver)
-                    && let Err(problem) = place.start(membership, Arc::new(driver), node.clone()).await
+                    && let Err(problem) =
+                        place.start(membership, Arc::new(driver), node.clone(), node.clone()).await
                 {
                     tracing::error!(%problem, "the node does not take part in its cluster");
                 }

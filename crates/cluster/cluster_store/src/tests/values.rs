@@ -40,6 +40,9 @@ fn keys_come_back_and_other_spellings_do_not() {
         Key::NodeName("alpha".into()),
         Key::Token("0123abcd".into()),
         Key::EtcdSeats,
+        Key::Known(uuid::Uuid::from_u128(7)),
+        Key::Order(node(3), uuid::Uuid::from_u128(7)),
+        Key::Volume("vm-1".into()),
     ];
     for key in keys {
         assert_eq!(Key::parse(&cluster, &key.path(&cluster)), Some(key));
@@ -83,6 +86,7 @@ fn values_come_back() {
         release: "0.1.0".into(),
         name: String::new(),
         api: String::new(),
+        bus: String::new(),
     });
     back(&Beat { incarnation: Incarnation(1), counter: u64::MAX, membership: 7 });
     back(&Owner { epoch: MAX_EPOCH, holder });

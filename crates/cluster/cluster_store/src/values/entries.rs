@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use uuid::Uuid;
+
 use super::{Value, ValueError, list, text};
-use crate::keys::NodeId;
+use crate::keys::{NodeId, PoolId};
 
 /// The most members of etcd that nodes run: more make it slower, and two of three may not fail either way.
 pub const MAX_SEATS: usize = 3;
@@ -50,6 +52,69 @@ pub struct Named {
 impl Value for Named {
     fn check(&self) -> Result<(), ValueError> {
         Ok(())
+    }
+}
+
+/// Whose the name of a volume is, in the whole cluster: nodes serve volumes by their names, and one node may come to have the pools of all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeName {
+    /// The pool of the volume.
+    pub pool: PoolId,
+    /// The volume's own identity; none while it is being made.
+    #[serde(default)]
+    pub space: Option<Uuid>,
+}
+
+impl Value for VolumeName {
+    fn check(&self) -> Result<(), ValueError> {
+        Ok(())
+    }
+}
+
+/// The longest text of an order: who asks, and what is answered.
+const MAX_ORDER_TEXT: usize = 16 << 10;
+
+/// What a node is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NodeVerb {
+    /// To give a pool that it owns to another node.
+    Move {
+        /// The pool.
+        pool: PoolId,
+        /// Who is to have it.
+        to: NodeId,
+    },
+    /// To take no pools, or to give away those that it has, or neither.
+    Mode {
+        /// It takes no pools.
+        paused: bool,
+        /// It gives them away.
+        draining: bool,
+    },
+}
+
+/// What a node is asked to do by somebody who has asked another one. It is gone when whoever asked has its answer, or waits no longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOrder {
+    /// The node that passes it on.
+    pub through: NodeId,
+    /// Who asks, as that node knows it; for the record of changes.
+    pub by: String,
+    /// What.
+    pub verb: NodeVerb,
+    /// The node has begun with it.
+    #[serde(default)]
+    pub begun: bool,
+    /// What came of it, as the two nodes tell it; none yet.
+    #[serde(default)]
+    pub answer: Option<String>,
+}
+
+impl Value for NodeOrder {
+    fn check(&self) -> Result<(), ValueError> {
+        let longest = self.by.len().max(self.answer.as_ref().map_or(0, String::len));
+        if longest > MAX_ORDER_TEXT { Err(ValueError::Invalid("text of an order")) } else { Ok(()) }
     }
 }
 

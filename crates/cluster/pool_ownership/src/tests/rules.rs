@@ -242,3 +242,21 @@ fn answers_and_promises_of_another_life_count_for_nothing() {
     assert_eq!(cluster.nodes[owner].permit(), before);
     assert!(before < BootTime::NEVER);
 }
+
+/// A node whose process was started anew takes its own pools back at once, wherever it stands in line for them.
+#[test]
+fn a_node_that_comes_back_waits_for_nobody_before_it_takes_its_own_pools() {
+    let mut cluster = Cluster::new(3);
+    cluster.run(2000);
+    let first = cluster.holder().expect("owned");
+    // Members before it stand before it in line.
+    let owner = 2;
+    cluster.feed(first, Input::Move(POOL, id(owner)));
+    cluster.run(2000);
+    assert_eq!(cluster.holder(), Some(owner));
+    let epoch = cluster.owner().epoch;
+    cluster.restart(owner, 2);
+    cluster.run(100);
+    assert_eq!((cluster.holder(), cluster.owner().epoch), (Some(owner), epoch + 1));
+    assert!(cluster.answers(owner));
+}

@@ -22,6 +22,7 @@ use managed_etcd::EtcdProcess;
 
 use super::config;
 use super::order::{Carried, ChangeOver, Place, keep_failed};
+use super::seal::ConfigSeal;
 use super::told::told;
 use crate::config_store::ConfigStore;
 use crate::system;
@@ -80,8 +81,9 @@ async fn first(
     found(store, &identity.record, release, &own, &alone, now).await.map_err(told)?;
     // The name is this node's now. Whoever joins finds a configuration, and never gives its own empty one.
     let (shared, _) = ConfigStore::open(data.join("config.toml"))?.get().split();
-    let seen = config::read(store, cluster, None).await?.and_then(|stored| stored.head);
-    config::write(store, cluster, seen.as_ref(), &shared).await?;
+    let seal = ConfigSeal::new(identity.pem.ca_key.as_bytes(), cluster);
+    let seen = config::read(store, cluster, &seal, None).await?.and_then(|stored| stored.head);
+    config::write(store, cluster, &seal, seen.as_ref(), &shared).await?;
     let folder = data.join(CLUSTER_DIR);
     written(tokio::task::spawn_blocking(move || identity.create(&folder)).await)?;
     Ok(Carried(process))

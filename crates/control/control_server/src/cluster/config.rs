@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!   config/head            revision, number of chunks, length, checksum      changed by compare-and-swap only
-//!   config/REVISION/I      JSON of `SharedConfig`, cut into chunks           written before the head, never changed
+//!   config/REVISION/I      JSON of `SharedConfig`, sealed, cut into chunks   written before the head, never changed
 //! ```
+//! It has secrets (CHAP): etcd, whoever runs it, has them sealed only. What an earlier release wrote plainly is read, and sealed with the next change.
+//!
 //! A change that fits one transaction is one. A longer one writes its chunks first, each only while the head is the one that was seen, under a
 //! revision that nobody else has; the head comes last, and takes the chunks of the revision before with it. Whoever has read a head and does
 //! not find its chunks reads the head again.
@@ -17,6 +19,9 @@ use cluster_store::{
     ClusterStore, Condition, MAX_REQUEST, MAX_VALUE, Range, Revision, Step, StoreError, Transaction,
 };
 use control_api::{Code, Problem, SharedConfig};
+use zeroize::Zeroizing;
+
+use super::seal::ConfigSeal;
 
 /// The store is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,6 +76,7 @@ async fn head(
 pub(crate) async fn read(
     store: &dyn ClusterStore,
     cluster: &ClusterName,
+    seal: &ConfigSeal,
     known: Option<Revision>,
 ) -> Result<Option<Stored>, Problem> {
     for _ in 0..READS {
@@ -95,6 +101,7 @@ pub(crate) async fn read(
         if xxh3(&bytes) != head.checksum {
             return Err(damaged("its checksum is wrong"));
         }
+        let bytes = seal.open(bytes).map_err(|why| damaged(format!("what is sealed {why}")))?;
         let config = serde_json::from_slice(&bytes).map_err(damaged)?;
         return Ok(Some(Stored { head: Some((at, head)), config: Some(config) }));
     }
@@ -105,12 +112,14 @@ pub(crate) async fn read(
 pub(crate) async fn write(
     store: &dyn ClusterStore,
     cluster: &ClusterName,
+    seal: &ConfigSeal,
     seen: Option<&(Revision, ConfigHead)>,
     config: &SharedConfig,
 ) -> Result<(Revision, ConfigHead), Problem> {
     let internal =
         |why: String| Problem::new(Code::Internal, format!("the configuration of the cluster: {why}"));
-    let bytes = serde_json::to_vec(config).map_err(|error| internal(error.to_string()))?;
+    let plain = Zeroizing::new(serde_json::to_vec(config).map_err(|error| internal(error.to_string()))?);
+    let bytes = seal.seal(&plain).map_err(internal)?;
     let chance =
         getrandom::u64().map_err(|error| internal(format!("the system gives no random numbers: {error}")))?;
     let chance = chance & ((1 << CHANCE_BITS) - 1);
@@ -189,6 +198,10 @@ mod tests {
         config.split().0
     }
 
+    fn seal() -> ConfigSeal {
+        ConfigSeal::new(b"secret", &ClusterName::new("c").expect("a name"))
+    }
+
     async fn keys(store: &LocalStore, cluster: &ClusterName) -> usize {
         let all = store.get(Range::Prefix(cluster.root() + "config/")).await.expect("readable");
         all.found.len()
@@ -199,24 +212,27 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let store = LocalStore::open(dir.path()).expect("a store");
         let cluster = ClusterName::new("c").expect("a name");
-        let empty = read(&store, &cluster, None).await.expect("readable").expect("news");
+        let empty = read(&store, &cluster, &seal(), None).await.expect("readable").expect("news");
         assert!(empty.head.is_none() && empty.config.is_none());
         // Of one chunk, of three, and of one again.
         let (small, large) = (shared(2, 10), shared(30, 100_000));
-        let first = write(&store, &cluster, None, &small).await.expect("written");
-        assert!(write(&store, &cluster, None, &large).await.is_err(), "somebody was first");
+        let first = write(&store, &cluster, &seal(), None, &small).await.expect("written");
+        assert!(write(&store, &cluster, &seal(), None, &large).await.is_err(), "somebody was first");
         assert_eq!(keys(&store, &cluster).await, 2);
-        let second = write(&store, &cluster, Some(&first), &large).await.expect("written");
+        let second = write(&store, &cluster, &seal(), Some(&first), &large).await.expect("written");
         assert_eq!(second.1.chunks, 3);
         assert_eq!(keys(&store, &cluster).await, 4, "what was before is gone");
-        let stored = read(&store, &cluster, Some(first.0)).await.expect("readable").expect("news");
+        let stored = read(&store, &cluster, &seal(), Some(first.0)).await.expect("readable").expect("news");
         assert!(
             stored.config == Some(large.clone()) && stored.head.as_ref().map(|head| head.0) == Some(second.0)
         );
-        assert!(read(&store, &cluster, Some(second.0)).await.expect("readable").is_none(), "nothing new");
-        assert!(write(&store, &cluster, Some(&first), &large).await.is_err(), "changed meanwhile");
+        assert!(
+            read(&store, &cluster, &seal(), Some(second.0)).await.expect("readable").is_none(),
+            "nothing new"
+        );
+        assert!(write(&store, &cluster, &seal(), Some(&first), &large).await.is_err(), "changed meanwhile");
         assert_eq!(keys(&store, &cluster).await, 4, "what was not taken leaves nothing");
-        write(&store, &cluster, Some(&second), &small).await.expect("written");
+        write(&store, &cluster, &seal(), Some(&second), &small).await.expect("written");
         assert_eq!(keys(&store, &cluster).await, 2);
     }
 
@@ -225,13 +241,36 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let store = LocalStore::open(dir.path()).expect("a store");
         let cluster = ClusterName::new("c").expect("a name");
-        let (_, head) = write(&store, &cluster, None, &shared(1, 5)).await.expect("written");
+        let (_, head) = write(&store, &cluster, &seal(), None, &shared(1, 5)).await.expect("written");
         let key = Key::ConfigChunk(head.revision, 0).path(&cluster);
         for content in [vec![b' '; usize::try_from(head.length).expect("short")], Vec::new()] {
             let steps = vec![Step::Put(key.clone(), content)];
             store.transact(Transaction { steps, ..Transaction::default() }).await.expect("written");
-            let problem = read(&store, &cluster, None).await.err().expect("damaged");
+            let problem = read(&store, &cluster, &seal(), None).await.err().expect("damaged");
             assert_eq!(problem.code, Code::Damaged, "{problem}");
         }
+    }
+
+    #[tokio::test]
+    async fn it_is_sealed_in_the_store_and_what_an_earlier_release_wrote_is_read() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let store = LocalStore::open(dir.path()).expect("a store");
+        let cluster = ClusterName::new("c").expect("a name");
+        let config = shared(1, 5);
+        let (at, head) = write(&store, &cluster, &seal(), None, &config).await.expect("written");
+        let key = Key::ConfigChunk(head.revision, 0).path(&cluster);
+        let chunk = store.get(Range::Key(key.clone())).await.expect("readable").found.remove(0).value;
+        assert!(!chunk.windows(5).any(|part| part == b"iiiii"), "nothing of it is in the store plainly");
+        let other = ConfigSeal::new(b"another secret", &cluster);
+        assert!(read(&store, &cluster, &other, None).await.is_err());
+        let plain = serde_json::to_vec(&config).expect("JSON");
+        let before = ConfigHead { length: plain.len() as u64, checksum: xxh3(&plain), ..head };
+        let steps = vec![
+            Step::Put(key, plain),
+            Step::Put(Key::ConfigHead.path(&cluster), before.encode().expect("a head")),
+        ];
+        store.transact(Transaction { steps, ..Transaction::default() }).await.expect("written");
+        let stored = read(&store, &cluster, &seal(), Some(at)).await.expect("readable").expect("news");
+        assert!(stored.config == Some(config));
     }
 }

@@ -156,8 +156,24 @@ fn given_etcd(given: GivenEtcd) -> Result<(EtcdAccess, Option<EtcdPem>), Problem
             .todo("--etcd-ca, --etcd-cert and --etcd-key belong together."));
         }
     };
+    if let Some(url) = endpoints.iter().find(|url| url.starts_with("http://") && !is_loopback(url)) {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            format!("{url}: without certificates whoever reaches that network can read and change everything that the cluster shares."),
+        )
+        .todo("Use https:// with --etcd-ca, --etcd-cert and --etcd-key; http:// is for an etcd on this machine's own loopback address, 127.0.0.1."));
+    }
     let own_certificates = pem.is_some();
     Ok((EtcdAccess { endpoints, id: None, own_certificates, managed: None }, pem))
+}
+
+/// Whether an endpoint is one that only this machine reaches.
+fn is_loopback(url: &str) -> bool {
+    let place = url.trim_start_matches("http://").trim_end_matches('/');
+    let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.to_canonical().is_loopback())
 }
 
 /// Writes what etcd needs to start. What an attempt before has left goes first. Blocks on the disk.
@@ -192,4 +208,36 @@ fn prepare(
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etcd_without_certificates_is_on_this_machine_or_refused() {
+        let given = |url: &str| {
+            let endpoints = vec![url.to_owned()];
+            given_etcd(GivenEtcd {
+                endpoints,
+                ca: String::new(),
+                certificate: String::new(),
+                key: String::new(),
+            })
+        };
+        for url in
+            ["http://127.0.0.1:2379", "http://localhost:2379", "http://[::1]:2379", "http://127.9.9.9:1/"]
+        {
+            assert!(given(url).is_ok(), "{url}");
+        }
+        for url in [
+            "http://10.0.0.1:2379",
+            "http://etcd:2379",
+            "http://localhost.example:2379",
+            "http://127.0.0.1.x:1",
+        ] {
+            let problem = given(url).expect_err(url);
+            assert!(problem.detail.contains(url) && problem.todo.is_some(), "{problem}");
+        }
+    }
 }

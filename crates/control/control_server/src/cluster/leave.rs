@@ -74,6 +74,7 @@ impl Node {
         let preparing = self.changing().begin()?;
         let (identity, store) = self.as_member().await?;
         let record = &identity.record;
+        self.forget_unknown().await?;
         check_leave(&store, &record.cluster, record.node).await.map_err(told)?;
         tracing::info!(cluster = %record.cluster, "this node leaves its cluster");
         // One that takes part still would come back by itself when it misses its entry among the members.
@@ -106,7 +107,7 @@ impl Node {
         }
         crate::node::confirm(&entry.name, confirmed, || {
             vec![format!(
-                "Node {} belongs to the cluster no more, and cannot come back but by joining anew. It keeps the cluster's keys: wipe its data directory.",
+                "Node {} is taken out of the cluster for good; it can come back only by joining anew. It keeps the cluster's keys: wipe its data directory.",
                 entry.name
             )]
         })?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -14,12 +15,17 @@ use cluster_store_etcd::EtcdStore;
 use control_api::{Code, Problem};
 use serde::Serialize;
 use shard_runtime::Clock;
+use tokio::sync::Semaphore;
 
 use super::told::told;
-use crate::network::{Limits, Members};
+use crate::network::{Limits, Members, Place};
+
+/// Strangers that are looked at once: each costs readings of etcd, which beats must not wait for. Nodes join one after the other.
+const STRANGERS: usize = 2;
 
 /// What answers need.
 struct Answering {
+    strangers: Semaphore,
     steward: Arc<Steward>,
     store: EtcdStore,
     clock: Arc<dyn Clock>,
@@ -35,12 +41,16 @@ pub(crate) fn listen(
     store: EtcdStore,
     clock: Arc<dyn Clock>,
 ) -> Result<Members, Problem> {
-    let answering = Arc::new(Answering { steward, store, clock });
+    let answering = Arc::new(Answering { strangers: Semaphore::new(STRANGERS), steward, store, clock });
     let router = Router::new().route(ADMIT_PATH, post(let_in)).with_state(answering);
     Members::listen(identity, router)
 }
 
-async fn let_in(State(answering): State<Arc<Answering>>, body: Body) -> Response {
+async fn let_in(
+    State(answering): State<Arc<Answering>>,
+    Extension(place): Extension<Arc<Place>>,
+    body: Body,
+) -> Response {
     let reading = axum::body::to_bytes(body, MAX_REQUEST_BYTES);
     let body = match tokio::time::timeout(Limits::default().stranger, reading).await {
         Ok(Ok(body)) => body,
@@ -51,11 +61,15 @@ async fn let_in(State(answering): State<Arc<Answering>>, body: Body) -> Response
             return refused(&Problem::new(Code::InvalidRequest, what));
         }
     };
-    // Whoever has asked may go away: what is begun comes to its end, and is the answer when it asks again.
+    // Whoever has asked may go away: what is begun comes to its end, and is the answer when it asks again. It has its place among the requests
+    // of its peer until then.
     let work = tokio::spawn(async move {
+        let _place = place;
         let request: JoinRequest = serde_json::from_slice(&body)
             .map_err(|error| Problem::new(Code::InvalidRequest, format!("The request's body: {error}.")))?;
-        let Answering { steward, store, clock } = &*answering;
+        let Answering { strangers, steward, store, clock } = &*answering;
+        // It is never closed.
+        let _turn = strangers.acquire().await;
         // With where etcd is now.
         let identity = steward.identity().await;
         let now = clock.wall().0 / 1_000_000_000;

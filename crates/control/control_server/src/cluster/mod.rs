@@ -24,18 +24,23 @@ mod life;
 mod listener;
 mod membership;
 pub(crate) mod order;
+mod orders;
 pub(crate) mod part;
+mod seal;
 mod show;
+mod strangers;
+pub mod supervised;
 mod told;
 mod users;
 mod verbs;
+mod volume_names;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::{Standing, standing};
-use cluster_node::{ClusterNode, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_node::{ClusterNode, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Step, Transaction};
@@ -44,7 +49,7 @@ use parking_lot::Mutex;
 use smb_users::{SealingKey, Users};
 use tcp_service::{AnswerPermit, Answers};
 use tokio::runtime::Handle;
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{OnceCell, RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -53,7 +58,10 @@ pub(crate) use life::Life;
 pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
 pub use order::{Carried, ChangeOver, START_AGAIN};
+pub(crate) use orders::{By, Obeys};
+pub(crate) use seal::ConfigSeal;
 
+use crate::backend::NodeSeen;
 use users::UsersInStore;
 
 /// Tags of target portal groups that each node has.
@@ -88,6 +96,7 @@ pub(crate) struct Cluster {
     life: Life,
     permit: NodePermit,
     users_key: SealingKey,
+    config_seal: ConfigSeal,
     runs_etcd: bool,
     control: Handle,
     running: RwLock<Option<ClusterNode>>,
@@ -96,7 +105,10 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 3]>,
+    following: OnceLock<[JoinHandle<()>; 6]>,
+    /// By what pools know this node, and that the cluster does.
+    known_as: OnceLock<Uuid>,
+    is_written: OnceCell<()>,
     saying: clients::Saying,
 }
 
@@ -112,6 +124,7 @@ impl Cluster {
             permit: NodePermit::default(),
             control: Handle::current(),
             users_key: users::sealing_key(&of.secret),
+            config_seal: ConfigSeal::new(&of.secret, &of.cluster),
             runs_etcd: of.runs_etcd,
             running: RwLock::new(None),
             runtime: Mutex::new(None),
@@ -119,6 +132,8 @@ impl Cluster {
             names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
             following: OnceLock::new(),
             saying: clients::Saying::default(),
+            known_as: OnceLock::new(),
+            is_written: OnceCell::new(),
         })
     }
 
@@ -147,6 +162,11 @@ impl Cluster {
         &self.name
     }
 
+    /// What seals the configuration that is shared.
+    pub(crate) fn config_seal(&self) -> ConfigSeal {
+        self.config_seal.clone()
+    }
+
     /// Has these users in common with the other nodes from now on.
     pub(crate) fn share_users(&self, users: &Users) {
         let place = UsersInStore::new(self.store.clone(), &self.name, Handle::current());
@@ -167,6 +187,7 @@ impl Cluster {
         of: Membership,
         driver: Arc<dyn PoolDriver>,
         node: Arc<dyn Follows>,
+        obeys: Arc<dyn Obeys>,
     ) -> Result<(), Problem> {
         if self.was_removed().await {
             return Err(removed());
@@ -179,6 +200,7 @@ impl Cluster {
             release: env!("CARGO_PKG_VERSION").into(),
             name: of.name,
             api: of.api,
+            bus: of.bus,
             paused: false,
             listener: of.listener,
             tls: of.tls,
@@ -186,6 +208,9 @@ impl Cluster {
             incarnations: of.incarnations,
             permit: self.permit.clone(),
         };
+        // Before the first pool needs it.
+        let knowing = self.clone();
+        tokio::spawn(async move { knowing.make_known().await });
         let running = ClusterNode::start(options, of.store, driver, &place)
             .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
         let status = running.status();
@@ -193,7 +218,10 @@ impl Cluster {
         *self.runtime.lock() = of.runtime;
         let _ = self.status.set(status.clone());
         let _ = self.following.set([
-            tokio::spawn(follow::life(self.life.clone(), status)),
+            tokio::spawn(follow::life(self.life.clone(), status.clone())),
+            tokio::spawn(follow::members(self.clone(), node.clone(), status.clone())),
+            tokio::spawn(supervised::tell(status)),
+            tokio::spawn(self.clone().serve_orders(obeys)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
             tokio::spawn(follow::users(self.clone(), node)),
         ]);
@@ -253,10 +281,37 @@ impl Cluster {
         }
     }
 
+    /// The members, as far as their disks are concerned.
+    fn seen(&self, status: &Status) -> Vec<NodeSeen> {
+        self.learn_names(status);
+        let seen = |state: &MemberState| {
+            let bus = state.member.as_ref().map(|member| member.bus.clone()).unwrap_or_default();
+            NodeSeen { node: state.node, name: self.name_of(state.node), bus }
+        };
+        status.members.iter().map(seen).collect()
+    }
+
+    /// Whether a node of this name is a member now, as far as is known.
+    pub(crate) fn is_member(&self, name: &str) -> bool {
+        self.seen(&self.now()).iter().any(|seen| seen.name == name)
+    }
+
     /// The node that owns a pool, as far as is known; none when nobody does.
     fn owner_in(status: &Status, pool: Uuid) -> Option<NodeId> {
         let (_, owner) = status.owners.iter().find(|(id, _)| id.0 == pool)?;
         Some(owner.as_ref()?.holder?.node)
+    }
+
+    /// The pools whose owner this node is, as far as is known.
+    pub(crate) fn own_pools(&self) -> Vec<Uuid> {
+        let now = self.now();
+        let all = now.owners.iter().map(|(pool, _)| pool.0);
+        all.filter(|pool| Self::owner_in(&now, *pool) == Some(self.me)).collect()
+    }
+
+    /// The other node that owns a pool, if one does.
+    pub(crate) fn other_owner(&self, pool: Uuid) -> Option<NodeId> {
+        Self::owner_in(&self.now(), pool).filter(|owner| *owner != self.me)
     }
 
     /// Why a pool cannot be used at this node: another one has it, or none does yet. None when it is this node's.
@@ -275,7 +330,7 @@ impl Cluster {
         let place = place.filter(|place| !place.is_empty()).map(|place| format!(" ({place})"));
         let detail = format!("node {name}{} has it", place.unwrap_or_default());
         Some(Problem::new(Code::OtherNode, detail).todo(format!(
-            "Ask node {name}; or move the pool here with `holdfast pool move` on node {name}. `holdfast cluster status` says which node has which pool."
+            "Ask node {name}; or move the pool here with `holdfast pool move`. `holdfast cluster status` says which node has which pool."
         )))
     }
 

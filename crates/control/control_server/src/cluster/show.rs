@@ -204,8 +204,10 @@ fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_
             "If a further node is lost, etcd has no majority: nothing is taken over, and service ends until a node is back."
                 .to_owned()
         }
+        // Where two were three before, both have a vote.
         (2, 2) if runs_etcd => {
-            "If the node that has etcd's vote is lost, the other one cannot take over: a third node ends that.".to_owned()
+            "If a node is lost that has a vote in etcd (the first one; both, where there were three nodes before), the other one cannot take over, and serves only what it has until that is back: a third node, on any small host, ends that."
+                .to_owned()
         }
         (_, up) => further_loss(up),
     });

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use cluster_store::keys::{NodeId, PoolId};
+use cluster_store::values::NodeVerb;
 use control_api::{Code, Problem};
 
-use super::Cluster;
+use super::{By, Cluster};
 
 /// A pool that is to move is asked to so often: a node that came a moment ago cannot be given one yet.
 const ASK_EVERY: Duration = Duration::from_millis(300);
@@ -14,7 +15,7 @@ const ASKED_MOST: u32 = 20;
 
 impl Cluster {
     /// The number of a node, by its name or number.
-    fn number_of(&self, node: &str) -> Result<NodeId, Problem> {
+    pub(crate) fn number_of(&self, node: &str) -> Result<NodeId, Problem> {
         let status = self.now();
         self.learn_names(&status);
         let by_name = self.names.lock().iter().find(|(_, name)| name.as_str() == node).map(|(id, _)| *id);
@@ -28,16 +29,23 @@ impl Cluster {
         })
     }
 
-    /// Pauses this node, or drains it, or neither.
-    pub(crate) async fn set_mode(&self, node: &str, paused: bool, draining: bool) -> Result<(), Problem> {
+    /// Pauses a node, or drains it, or neither; another node than this one is asked to.
+    pub(crate) async fn set_mode(
+        &self,
+        node: &str,
+        paused: bool,
+        draining: bool,
+        by: &By,
+    ) -> Result<(), Problem> {
         let number = self.number_of(node)?;
         if number != self.me {
-            return Err(Problem::new(
-                Code::OtherNode,
-                format!("Node {node} has to be told itself; this is node {}.", self.called),
-            )
-            .todo("Ask that node's API."));
+            return self.ask_node(number, by, NodeVerb::Mode { paused, draining }).await.map(drop);
         }
+        self.set_own_mode(paused, draining).await
+    }
+
+    /// The same for this node.
+    pub(crate) async fn set_own_mode(&self, paused: bool, draining: bool) -> Result<(), Problem> {
         let running = self.running.read().await;
         let running = running.as_ref().ok_or_else(ended)?;
         running.set_mode(paused, draining).await.map_err(|_| ended())

@@ -2,27 +2,43 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{Path, State};
 use axum::routing::{MethodFilter, MethodRouter};
 use control_api::{NodePause, PoolMove};
 
+use super::gate::Known;
 use super::handle;
 use super::handlers::S;
 use super::parts::{Sent, answer};
+use crate::cluster::By;
 use crate::node::Node;
+
+/// Who asks, for a node that is asked through this one.
+fn by(known: Known) -> By {
+    let (proof, role) = (known.as_ref().map(|asker| asker.proof), known.as_ref().map(|asker| asker.role));
+    By { who: known.map_or_else(|| "nobody".into(), |asker| asker.who()), proof, role }
+}
 
 /// The handler of the route named `id`.
 pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
     type P = Path<String>;
+    type K = Extension<Known>;
     Some(match id {
         "cluster_show" => handle(f, async |State(n): S| answer(n.cluster_show().await)),
-        "node_pause" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<NodePause>| {
-            answer(n.node_pause(&p, b.drain).await)
+        "node_pause" => {
+            handle(f, async |State(n): S, Extension(k): K, Path(p): P, Sent(b): Sent<NodePause>| {
+                answer(n.node_pause(&p, b.drain, &by(k)).await)
+            })
+        }
+        "node_resume" => handle(f, async |State(n): S, Extension(k): K, Path(p): P| {
+            answer(n.node_resume(&p, &by(k)).await)
         }),
-        "node_resume" => handle(f, async |State(n): S, Path(p): P| answer(n.node_resume(&p).await)),
-        "pool_move" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<PoolMove>| {
-            answer(n.pool_move(&p, &b.node).await)
-        }),
+        "pool_move" => {
+            handle(f, async |State(n): S, Extension(k): K, Path(p): P, Sent(b): Sent<PoolMove>| {
+                answer(n.pool_move(&p, &b.node, &by(k)).await)
+            })
+        }
         _ => return None,
     })
 }

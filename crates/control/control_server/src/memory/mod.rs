@@ -43,6 +43,8 @@ pub struct Machine {
     pub addresses: Arc<MemoryAddresses>,
     guids: Mutex<u128>,
     epochs: Mutex<BTreeMap<Uuid, u64>>,
+    /// Who had a pool last, where that is none of the nodes here: by what pools know it, and its name.
+    pub strangers: Mutex<BTreeMap<Uuid, (Uuid, String)>>,
     /// Disks that do not answer, by their ids: opening a pool with one does not end while it is here.
     hangs: watch::Sender<BTreeSet<String>>,
     /// Those that do not even say what is on them.

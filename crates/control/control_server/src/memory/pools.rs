@@ -49,6 +49,7 @@ impl Pools {
             slow_seconds: 0,
             full_seconds: 0,
             media: disk.media,
+            node: None,
             enclosure: disk.enclosure.clone(),
             slot: disk.slot.clone(),
         });
@@ -81,8 +82,9 @@ impl PoolBackend for Pools {
         now(Ok(handle))
     }
 
-    fn owner(&self, _guid: Uuid, _disks: Vec<PoolDisk>) -> Work<'_, Whose> {
-        now(Ok(Whose::Own))
+    fn owner(&self, guid: Uuid, _disks: Vec<PoolDisk>) -> Work<'_, Whose> {
+        let stranger = self.0.strangers.lock().get(&guid).cloned();
+        now(Ok(stranger.map_or(Whose::Own, |(identity, name)| Whose::Another { identity, name })))
     }
 
     fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Opened> {

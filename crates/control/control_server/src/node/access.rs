@@ -171,9 +171,19 @@ impl Node {
             }
             (None, None) => return Ok(now),
         };
-        // What can't be had now is not kept: whoever asked is there to choose another.
+        // What can't be had now is not kept: whoever asked is there to choose another. Who may ask as what is all nodes', and may have been
+        // changed by another one since: that goes back only where it is still what was asked for here.
+        let tried = now.config.clone();
         self.change(|config| {
-            config.http = before;
+            let http = &mut config.http;
+            (http.listen, http.names) = (before.listen, before.names);
+            (http.certificate, http.key) = (before.certificate, before.key);
+            if http.operators == tried.operators {
+                http.operators = before.operators;
+            }
+            if http.viewers == tried.viewers {
+                http.viewers = before.viewers;
+            }
             Ok(())
         })
         .await?;

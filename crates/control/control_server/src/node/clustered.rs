@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster_store::keys::PoolId;
+use cluster_store::values::NodeVerb;
 use control_api::{ClusterStatus, Code, Done, PoolCreate, Problem};
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -18,8 +19,8 @@ use super::path::{Step, Turn};
 use super::pools::join_all;
 use super::ties::OnVolume;
 use super::{Node, NodeDriver, missing};
-use crate::backend::{Current, DiskContent, OpenTold, PoolDisk, PoolHandle, is_followed};
-use crate::cluster::{Cluster, Follows};
+use crate::backend::{Current, DiskContent, NodeSeen, OpenTold, PoolDisk, PoolHandle, is_followed};
+use crate::cluster::{By, Cluster, Follows, Obeys};
 
 /// How long somebody waits for a pool to come up, or to go, by orders.
 const COMES_WITHIN: Duration = Duration::from_secs(60);
@@ -275,12 +276,12 @@ impl Node {
         Ok(shown)
     }
 
-    /// Lets this node take no pools, and give away those that it has when it is drained.
+    /// Lets a node take no pools, and give away those that it has when it is drained.
     ///
     /// # Errors
-    /// On a node of its own, and for another node, which has to be asked itself.
-    pub async fn node_pause(&self, node: &str, drain: bool) -> Result<Done, Problem> {
-        self.cluster()?.set_mode(node, true, drain).await?;
+    /// On a node of its own; when there is no such node, or it does not answer.
+    pub(crate) async fn node_pause(&self, node: &str, drain: bool, by: &By) -> Result<Done, Problem> {
+        self.cluster()?.set_mode(node, true, drain, by).await?;
         Ok(Done::new(if drain {
             format!(
                 "Node {node} takes no pools, and gives away those that it has; `holdfast cluster status` says when it has none."
@@ -290,20 +291,20 @@ impl Node {
         }))
     }
 
-    /// Lets this node take pools again.
+    /// Lets a node take pools again.
     ///
     /// # Errors
     /// As [`Node::node_pause`].
-    pub async fn node_resume(&self, node: &str) -> Result<Done, Problem> {
-        self.cluster()?.set_mode(node, false, false).await?;
+    pub(crate) async fn node_resume(&self, node: &str, by: &By) -> Result<Done, Problem> {
+        self.cluster()?.set_mode(node, false, false, by).await?;
         Ok(Done::new(format!("Node {node} takes pools again.")))
     }
 
-    /// Moves a pool of this node to another one, and waits until that owns it.
+    /// Moves a pool to another node, and waits until that owns it. The node that has it now is asked to, where that is another one.
     ///
     /// # Errors
-    /// When this node does not own it, there is no such node, or that takes no pools now.
-    pub async fn pool_move(&self, pool: &str, node: &str) -> Result<Done, Problem> {
+    /// When there is no such pool or node, the pool cannot be moved, or that node takes no pools now.
+    pub(crate) async fn pool_move(&self, pool: &str, node: &str, by: &By) -> Result<Done, Problem> {
         let cluster = self.cluster()?;
         let found = self.config.with(|config| {
             let named =
@@ -311,24 +312,98 @@ impl Node {
             config.pools.iter().find(named).cloned()
         });
         let found = found.ok_or_else(|| missing("pool", pool, "holdfast cluster status"))?;
-        if let Some(problem) = self.not_here(found.guid) {
-            return Err(Problem { detail: format!("pool {}: {}.", found.name, problem.detail), ..problem });
+        let to = cluster.number_of(node)?;
+        match cluster.other_owner(found.guid) {
+            Some(owner) if owner == to => {}
+            Some(owner) => {
+                drop(cluster.ask_node(owner, by, NodeVerb::Move { pool: PoolId(found.guid), to }).await?)
+            }
+            None => self.move_own(found.guid, &found.name, node).await?,
         }
-        let handle = self.pools.lock().get(&found.guid).and_then(|slot| slot.handle.clone());
+        Ok(Done::new(format!("Pool {} is with node {node}.", found.name)))
+    }
+
+    /// Moves a pool of this node.
+    async fn move_own(&self, pool: Uuid, name: &str, node: &str) -> Result<(), Problem> {
+        let cluster = self.cluster()?;
+        if let Some(problem) = self.not_here(pool) {
+            return Err(Problem { detail: format!("pool {name}: {}.", problem.detail), ..problem });
+        }
+        let handle = self.pools.lock().get(&pool).and_then(|slot| slot.handle.clone());
         if let Some(info) = handle.map(|handle| handle.info()) {
             // A volume and its log have one owner.
-            self.refuse_log_elsewhere(found.guid, &info)?;
-            self.refuse_log_of_another(found.guid, &info)?;
+            self.refuse_log_elsewhere(pool, &info)?;
+            self.refuse_log_of_another(pool, &info)?;
         }
-        let moved = timeout(COMES_WITHIN, cluster.move_pool(PoolId(found.guid), node)).await;
+        let moved = timeout(COMES_WITHIN, cluster.move_pool(PoolId(pool), node)).await;
         moved.unwrap_or_else(|_| {
-            Err(Problem::new(
-                Code::Unavailable,
-                format!("pool {} is still on its way to node {node}.", found.name),
-            )
-            .todo("`holdfast cluster status` says where it is."))
-        })?;
-        Ok(Done::new(format!("Pool {} is with node {node}.", found.name)))
+            Err(Problem::new(Code::Unavailable, format!("pool {name} is still on its way to node {node}."))
+                .todo("`holdfast cluster status` says where it is."))
+        })
+    }
+
+    /// Takes what the cluster keeps of pools that it does not have any more, and that this node had last: what is left when etcd was away at the end of
+    /// an export or a deletion.
+    ///
+    /// # Errors
+    /// When the cluster does not answer.
+    pub(crate) async fn forget_unknown(&self) -> Result<(), Problem> {
+        let Some(cluster) = self.cluster.get() else { return Ok(()) };
+        let _changing = self.changes.lock().await;
+        // A pool that another node has just made is in there.
+        self.config.catch_up()?;
+        let known: Vec<Uuid> = self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
+        for pool in cluster.own_pools().into_iter().filter(|pool| !known.contains(pool)) {
+            // One that is being made is not there yet.
+            let Some(_turn) = self.try_turn(pool) else { continue };
+            tracing::info!(%pool, "a pool that the cluster does not have any more is nobody's");
+            self.backends.owner.forget(pool).await?;
+        }
+        Ok(())
+    }
+
+    /// Does what somebody has asked another node for, and that one this node.
+    async fn obey(&self, through: String, by: By, verb: NodeVerb) -> Result<String, Problem> {
+        let (operation, object, done) = match verb {
+            NodeVerb::Move { pool, to } => {
+                let name = self.pool_name(pool.0).unwrap_or_else(|| pool.to_string());
+                let done = self.move_own(pool.0, &name, &to.to_string()).await;
+                ("pool_move", format!("{name} to node {to}"), done)
+            }
+            NodeVerb::Mode { paused, draining } => {
+                let done = self.cluster()?.set_own_mode(paused, draining).await;
+                let what = if draining { "drain" } else { "pause" };
+                (if paused { "node_pause" } else { "node_resume" }, what.to_owned(), done)
+            }
+        };
+        let (status, result) = match &done {
+            Ok(()) => (200, "done".to_owned()),
+            Err(problem) => (problem.status, problem.code.as_str().to_owned()),
+        };
+        self.record(control_api::AuditEntry {
+            time: 0,
+            who: by.who,
+            proof: by.proof,
+            role: by.role,
+            from: format!("node {through}"),
+            operation: operation.into(),
+            request: String::new(),
+            object,
+            status,
+            result,
+        });
+        done.map(|()| String::new())
+    }
+}
+
+impl Obeys for Node {
+    fn order(
+        &self,
+        through: String,
+        by: By,
+        verb: NodeVerb,
+    ) -> Pin<Box<dyn Future<Output = Result<String, Problem>> + Send + '_>> {
+        Box::pin(self.obey(through, by, verb))
     }
 }
 
@@ -401,6 +476,10 @@ impl Follows for Node {
 
     fn users(&self) -> Result<(), Problem> {
         self.catch_up_users()
+    }
+
+    fn members(&self, members: Vec<NodeSeen>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.meet(members))
     }
 }
 

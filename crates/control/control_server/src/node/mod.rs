@@ -22,6 +22,7 @@ mod luns;
 mod mapping;
 mod moves;
 mod namesakes;
+mod node_disks;
 mod path;
 mod pool_disks;
 mod pool_export;
@@ -45,6 +46,7 @@ mod stopped;
 mod ties;
 pub(crate) use status::report;
 mod volume_check;
+mod volume_names;
 mod volume_rename;
 mod volumes;
 mod watch;
@@ -183,6 +185,8 @@ pub struct Node {
     told: Mutex<BTreeMap<Uuid, OpenTold>>,
     /// Pools whose disks know a higher epoch than that in which they were to be opened by order.
     surpassed: Mutex<BTreeMap<Uuid, u64>>,
+    /// Of open pools, those of their volumes whose names volumes of other pools of the cluster have, with these pools.
+    names_elsewhere: Mutex<BTreeMap<Uuid, BTreeMap<String, Uuid>>>,
     /// What it is in its cluster; nothing on a node of its own.
     cluster: OnceLock<Arc<Cluster>>,
     /// The process uses volumes itself, and clients do not.
@@ -257,6 +261,7 @@ impl Node {
             driven: AtomicBool::new(false),
             told: Mutex::default(),
             surpassed: Mutex::default(),
+            names_elsewhere: Mutex::default(),
             cluster: OnceLock::new(),
             serves_nothing: AtomicBool::new(false),
             unserved: Mutex::default(),
@@ -353,6 +358,7 @@ impl Node {
             note(&what, result);
         }
         self.disks.close_all();
+        note("disks that are lent", self.backends.disks.stop_lending().await);
         note("shards", self.backends.shards.stop().await);
         if failed.is_empty() {
             Ok(())

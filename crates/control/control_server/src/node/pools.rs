@@ -118,7 +118,7 @@ impl Node {
     }
 
     /// Makes a pool.
-    pub async fn pool_create(&self, request: PoolCreate) -> Result<PoolDetail, Problem> {
+    pub async fn pool_create(&self, mut request: PoolCreate) -> Result<PoolDetail, Problem> {
         drop(self.changes.lock().await);
         let _taking = self.taking.lock().await;
         check_name("pool", &request.name)?;
@@ -130,6 +130,10 @@ impl Node {
         }
         if request.disks.is_empty() && request.select.is_empty() {
             return Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool."));
+        }
+        let named: Vec<String> = request.disks.iter().chain(&request.spares).cloned().collect();
+        for names in [&mut request.disks, &mut request.spares] {
+            self.for_all_nodes(names, &named, &request.select)?;
         }
         let before = self.config.with(|config| config.disks.clone());
         let mut disks = Vec::new();

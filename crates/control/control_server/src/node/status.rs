@@ -72,6 +72,7 @@ impl Node {
         issues.extend(self.addresses.issues());
         let cluster = self.cluster_show().await.ok();
         issues.extend(cluster.iter().flat_map(findings::of_nodes));
+        issues.extend(self.findings_of_names());
         issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
         let (verdict, summary) =
             findings::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);

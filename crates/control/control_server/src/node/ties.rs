@@ -147,6 +147,7 @@ impl Node {
         let slot = self.volumes.lock().get(name).map(|slot| (slot.pool, slot.space));
         let Some((pool, there)) = slot else { return Ok(()) };
         let is_open = self.is_open(pool);
+        let is_elsewhere = self.not_here(pool).is_some();
         let pool = self.pool_name(pool).unwrap_or_else(|| pool.to_string());
         let Some(wanted) = wanted else {
             if self.only_of_name(name) == Some(there) {
@@ -160,6 +161,12 @@ impl Node {
         let home = self.pools_with(name).into_iter().find(|(_, guid)| *guid == Some(wanted));
         let home = home.map(|(pool, _)| pool);
         let (of, back) = match &home {
+            Some(home) if is_elsewhere => (
+                format!("the one of pool {home}"),
+                format!(
+                    "Another node has pool {pool}. Give one of the two volumes another name: `holdfast volume rename {name} NEW --pool {home}`."
+                ),
+            ),
             Some(home) if !is_open => (
                 format!("the one of pool {home}"),
                 format!(
@@ -191,8 +198,14 @@ impl Node {
         let known: BTreeSet<String> = self.pools_with(name).into_iter().map(|(pool, _)| pool).collect();
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
         let holders = self.holders().into_iter();
-        let unseen: Vec<String> =
-            holders.filter(|holder| holder.spaces.is_none()).map(|holder| holder.name).collect();
+        let unseen: Vec<(String, Uuid)> = holders
+            .filter(|holder| holder.spaces.is_none())
+            .map(|holder| (holder.name, holder.guid))
+            .collect();
+        // Those of other nodes are not to be forgotten.
+        let here = unseen.iter().filter(|(_, guid)| self.not_here(*guid).is_none());
+        let here: Vec<String> = here.map(|(name, _)| name.clone()).collect();
+        let unseen: Vec<String> = unseen.into_iter().map(|(name, _)| name).collect();
         let but = match unseen.as_slice() {
             [] => String::new(),
             [one] => format!("; it may be in pool {one}, which this node has never had open"),
@@ -204,14 +217,14 @@ impl Node {
             "several pools have, or may have, a volume {name} (known: {known}{but}), and the configuration does not say which it is on"
         );
         let say = say_which(name);
-        let todo = if unseen.is_empty() {
+        let todo = if here.is_empty() {
             format!("Say which: {say}.")
         } else {
             let forget: Vec<String> =
-                unseen.iter().map(|pool| format!("`holdfast pool forget {pool}`")).collect();
+                here.iter().map(|pool| format!("`holdfast pool forget {pool}`")).collect();
             format!(
                 "Bring the disks of pool {}, so that the node sees which volumes are there; if they are lost for good or another node's: {}. Or say which: {say}.",
-                unseen.join(" and pool "),
+                here.join(" and pool "),
                 forget.join(", ")
             )
         };

@@ -51,7 +51,11 @@ impl Node {
             )));
         }
         self.refuse_untied(new)?;
-        pool.rename_space(name, new).await?;
+        let guid = pool.info().guid;
+        self.take_name(new, guid).await?;
+        let renamed = pool.rename_space(name, new).await;
+        self.settle_cluster_names(guid).await;
+        renamed?;
         tracing::info!(volume = name, to = new, "a volume has another name");
         self.restarts.forget(pool.info().guid, name);
         self.full_restarts.forget(pool.info().guid, name);

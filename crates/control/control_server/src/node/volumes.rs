@@ -249,6 +249,11 @@ impl Node {
         }
         let closed = self.holders().into_iter().filter(|holder| holder.closed.is_some());
         if let Some(holder) = closed.into_iter().find(|holder| holder.volumes().any(|of| *of == name)) {
+            if self.not_here(holder.guid).is_some() {
+                let why =
+                    format!("There is a volume {name} in pool {}, which another node has.", holder.name);
+                return Err(Problem::new(Code::AlreadyExists, why).todo("Choose another name."));
+            }
             let why = format!("There is a volume {name} in pool {}, which is not open.", holder.name);
             let todo = format!(
                 "Choose another name. If the pool is lost for good: `holdfast pool forget {}`.",
@@ -295,7 +300,11 @@ impl Node {
             integrity: request.integrity,
             log,
         };
-        let handle = pool.create_volume(space).await?;
+        self.take_name(&request.name, guid).await?;
+        let created = pool.create_volume(space).await;
+        // Whatever came of it.
+        self.settle_cluster_names(guid).await;
+        let handle = created?;
         let made = pool.info().spaces.into_iter().find(|space| space.state.name == request.name);
         let Some(made) = made else {
             return Err(Problem::new(Code::Internal, format!("volume {} is gone already.", request.name)));
@@ -396,6 +405,7 @@ impl Node {
             handle.close().await?;
         }
         pool.delete_space(name).await?;
+        self.settle_cluster_names(guid).await;
         self.restarts.forget(pool.info().guid, name);
         self.full_restarts.forget(pool.info().guid, name);
         self.forget_log(name, &space.log_name());

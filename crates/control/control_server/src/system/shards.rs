@@ -1,13 +1,27 @@
 //! The shards of this node.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use cluster_node::Watchdog;
 use control_api::{Code, Problem};
 use parking_lot::{Mutex, RwLock};
 use shard_runtime::{Shard, ShardGone, Shards};
-use tcp_service::{Answers, ShardJob, Spawner};
+use tcp_service::{Answers, LoopWatch, ShardJob, Spawner};
 
 use crate::backend::{ShardBackend, Work};
+
+/// A loop of a node of a cluster that did not turn for so long has stood still: its clients may have been answered elsewhere since.
+const STAND_STILL: Duration = Duration::from_secs(1);
+
+/// Notices that a shard's loop stood still.
+struct Watched(Watchdog);
+
+impl LoopWatch for Watched {
+    fn look(&self) -> u64 {
+        self.0.look()
+    }
+}
 
 /// Threads that serve, one per core unless told otherwise.
 pub struct SystemShards {
@@ -18,6 +32,8 @@ pub struct SystemShards {
     /// Taken when the node stops.
     threads: Mutex<Option<Shards>>,
     answers: Answers,
+    /// One for each shard of a node of a cluster.
+    watched: Vec<Arc<Watched>>,
 }
 
 impl SystemShards {
@@ -44,12 +60,28 @@ impl SystemShards {
             (name, Some(why)) => format!("{name} ({why})"),
         };
         let shards = threads.all().to_vec();
+        // A node on its own is the only one that answers.
+        let watched = shards.iter().filter(|_| answers.are_permitted());
+        let watched = watched.map(|shard| {
+            let watched = Arc::new(Watched(Watchdog::new(STAND_STILL)));
+            let turns = watched.clone();
+            // A shard that is gone watches over nothing.
+            let _ = shard.spawn(move || async move {
+                loop {
+                    shard_runtime::sleep(STAND_STILL / 4).await;
+                    turns.0.look();
+                }
+            });
+            watched
+        });
+        let watched = watched.collect();
         Ok(Arc::new(Self {
             count: shards.len(),
             engine,
             shards: RwLock::new(shards),
             threads: Mutex::new(Some(threads)),
             answers,
+            watched,
         }))
     }
 
@@ -87,6 +119,10 @@ impl Spawner for SystemShards {
 
     fn answers(&self) -> Answers {
         self.answers.clone()
+    }
+
+    fn watch(&self, shard: usize) -> Option<Arc<dyn LoopWatch>> {
+        self.watched.get(shard % self.count).map(|watched| watched.clone() as Arc<dyn LoopWatch>)
     }
 }
 

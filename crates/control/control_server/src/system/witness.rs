@@ -243,7 +243,7 @@ impl Ownership {
     }
 
     /// The node's identity.
-    pub(super) fn id(&self) -> Uuid {
+    pub(crate) fn id(&self) -> Uuid {
         Uuid::from_bytes(self.0.node.id.0)
     }
 

@@ -5,6 +5,7 @@
 mod addresses;
 #[path = "../common/mod.rs"]
 mod common;
+mod names;
 mod shared;
 mod takeover;
 mod world;

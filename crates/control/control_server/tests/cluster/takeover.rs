@@ -25,8 +25,6 @@ fn a_pool_that_is_made_comes_up_by_orders_and_others_say_who_has_it() {
     comes("the second node takes part", || second.takes_part());
     comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
     assert!(!second.serves("l", "s"), "it is not its own");
-    let told = second.refused("POST", "/v1/pools/p/move", &json!({ "node": "n2" }), "other-node");
-    assert!(told.contains("node n1"), "{told}");
     let told = second.refused("GET", "/v1/pools/p", &Value::Null, "other-node");
     assert!(told.contains("node n1") && told.contains("127.0.0.1:"), "{told}");
     let told = second.refused("GET", "/v1/volumes/v", &Value::Null, "other-node");
@@ -34,13 +32,19 @@ fn a_pool_that_is_made_comes_up_by_orders_and_others_say_who_has_it() {
     let status = second.get("/v1/status");
     assert_eq!(status["issues"], json!([]), "what another node has is not missing: {status}");
 
-    first.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
+    // Any node is asked; the one that has it does it, and writes down who asked.
+    second.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
     comes("it is served by the other node", || second.serves("l", "s"));
     assert!(!first.serves("l", "s"));
+    let recorded = first.get("/v1/audit").to_string();
+    assert!(recorded.contains("node n2") && recorded.contains("pool_move"), "{recorded}");
     comes("the first one knows", || first.pool("p") == ("n2".into(), "online".into()));
-    second.send("POST", "/v1/cluster/nodes/n2/pause", &json!({ "drain": true }));
+    first.send("POST", "/v1/cluster/nodes/n2/pause", &json!({ "drain": true }));
     comes("it goes back", || first.serves("l", "s") && !second.serves("l", "s"));
-    second.send("POST", "/v1/cluster/nodes/n2/resume", &Value::Null);
+    first.send("POST", "/v1/cluster/nodes/n2/resume", &Value::Null);
+    let told = second.refused("POST", "/v1/pools/p/move", &json!({ "node": "n7" }), "not-found");
+    assert!(told.contains("n7"), "{told}");
+    assert_eq!(second.get("/v1/cluster")["nodes"][1]["state"], "up");
     let told = first.refused("POST", "/v1/pools/p/move", &json!({ "node": "n7" }), "not-found");
     assert!(told.contains("n7"), "{told}");
 

@@ -83,6 +83,7 @@ impl World {
             listener,
             addresses: vec![address],
             api: String::new(),
+            bus: String::new(),
             tls,
             timings: Timings::new(patient()).expect("times"),
             incarnations: Incarnations::open(&self.dir.path().join(format!("lives-{number}")))

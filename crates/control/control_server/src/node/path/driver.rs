@@ -81,6 +81,13 @@ impl NodeDriver {
         turn.begin(Step::Take);
         self.node.take_back(turn.pool).await;
         self.node.look_for_members(turn.pool).await;
+        let told = self.node.told.lock().get(&turn.pool).copied().unwrap_or_default();
+        if !told.take_over
+            && let Err(problem) = self.node.refuse_strangers(turn).await
+        {
+            self.node.not_opened(&config, problem);
+            return Err(Failure::Trouble);
+        }
         match self.node.fence(turn, epoch).await {
             Ok(backend::Fenced::Disks(disks)) => {
                 self.driven.lock().entry(turn.pool).or_default().fenced = Some((epoch, disks));
@@ -103,7 +110,7 @@ impl NodeDriver {
         let config = self.config(turn.pool)?;
         let fenced = self.driven.lock().get_mut(&turn.pool).and_then(|driven| driven.fenced.take());
         let Some((_, disks)) = fenced.filter(|(of, _)| *of == epoch) else { return Err(Failure::Trouble) };
-        // Whose the pool is, the store has said.
+        // Whose the pool is, the store has said; that no stranger has it, was looked at before others were kept from its disks.
         let accept_loss = self.node.told.lock().remove(&turn.pool).unwrap_or_default().accept_loss;
         match self.node.open_fenced(turn, epoch, disks, OpenTold { take_over: true, accept_loss }).await {
             Ok(Opened::Open(handle)) => {
@@ -172,13 +179,16 @@ impl NodeDriver {
             Order::Stop => {
                 self.driven.lock().remove(&pool);
                 let turn = self.node.turn(pool).await;
+                let was_open = self.node.is_open(pool);
                 // What was not closed cleanly, the next owner recovers as after a crash.
                 drop(self.node.give_up(&turn, false).await);
                 self.node.let_go(pool);
-                if let Some(slot) = self.node.pools.lock().get_mut(&pool).filter(|slot| slot.handle.is_none())
-                {
+                // Why it could not be opened is told until it is, here or elsewhere.
+                let mut pools = self.node.pools.lock();
+                if let Some(slot) = pools.get_mut(&pool).filter(|slot| slot.handle.is_none() && was_open) {
                     slot.reason = None;
                 }
+                drop(pools);
                 // What an open may have left that was under way.
                 self.driven.lock().remove(&pool);
                 Ok(())

@@ -146,10 +146,30 @@ impl Node {
         match (self.backends.pools.owner(turn.pool, disks).await?, held) {
             (Whose::Free, _) | (Whose::Own, None) => Ok(()),
             (Whose::Own, Some(held)) => Err(held.problem(&name)),
-            (Whose::Another(node), _) => {
+            (Whose::Another { name: node, .. }, _) => {
                 Err(another_nodes(&name, &format!("node {node}'s now, which has not let go of it")))
             }
         }
+    }
+
+    /// Refuses, in a cluster, a pool that a node of none of its own had last and has not let go of. Asks only: nothing on its disks is changed.
+    pub(super) async fn refuse_strangers(&self, turn: &Turn) -> Result<(), Problem> {
+        let Some(cluster) = self.cluster.get() else { return Ok(()) };
+        cluster.make_known().await?;
+        let disks: Vec<PoolDisk> = self.members(turn.pool).into_iter().map(|(_, disk)| disk).collect();
+        let Whose::Another { identity, name } = self.backends.pools.owner(turn.pool, disks).await? else {
+            return Ok(());
+        };
+        if cluster.has_had(identity).await? {
+            return Ok(());
+        }
+        let pool = self.pool_name(turn.pool).unwrap_or_else(|| turn.pool.to_string());
+        let detail = format!(
+            "node {name}, which is none of this cluster's, had pool {pool} last and has not let go of it"
+        );
+        Err(Problem::new(Code::WrongState, detail).todo(format!(
+            "It may be served there: nothing was changed. To have it here: `holdfast pool export {pool}` there first; where that machine is dead, `holdfast pool import {pool}` here takes it."
+        )))
     }
 
     /// Keeps former owners from the disks that are here; comes back with those where that could be had.
@@ -237,6 +257,7 @@ impl Node {
         self.serve_pool(Some(turn.pool)).await;
         turn.begin(Step::Serving);
         self.look_at_addresses();
+        self.settle_cluster_names_later(turn);
         self.delete_leftovers().await;
         // Volumes of other pools may have waited for a log in this one.
         self.wake_entangled(turn.pool);
