@@ -334,13 +334,6 @@ pub const CASES: &[Case] = &[
         run: smb_guest::kill,
     },
     Case {
-        name: "smb-failover-guest",
-        about: "kernel client at the pool's address, sealed, persistent handles: fio verify while owners are killed, moved, stood still",
-        ci: true,
-        guest: true,
-        run: smb_failover::kernel,
-    },
-    Case {
         name: "smb-images",
         about: "qemu-img on a share through the kernel client: raw, qcow2, vhdx; the raw image as a LUN has the same bytes",
         ci: true,
