@@ -1,0 +1,42 @@
+//! `holdfast pool set`: the address of a pool.
+
+use control_api::{PoolAddress, PoolDetail, PoolUpdate};
+use control_client::{Client, segment};
+
+use crate::error::CliResult;
+
+/// What is to become of it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The pool.
+    pool: String,
+    /// The address with the bits of its network, as 192.0.2.50/24: one that no machine has.
+    #[arg(long, value_name = "ADDRESS/BITS", required_unless_present_any = ["no_address", "interface"])]
+    address: Option<String>,
+    /// The interface that gets it on each node; else it is the one that has another address of the network.
+    #[arg(long, value_name = "NAME", conflicts_with = "no_address")]
+    interface: Option<String>,
+    /// Take its address away.
+    #[arg(long, conflicts_with = "address")]
+    no_address: bool,
+}
+
+impl Args {
+    /// Asks for it; the pool as it is then.
+    pub(super) async fn run(self, client: &Client) -> CliResult<PoolDetail> {
+        let address = if self.no_address { Some(String::new()) } else { self.address };
+        let update = PoolUpdate { address, interface: self.interface };
+        Ok(client.patch(&format!("/pools/{}", segment(&self.pool)), &update).await?)
+    }
+}
+
+/// Prints it.
+pub(super) fn print(of: &PoolAddress) {
+    let on = of.interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+    let why = of.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    outln!(
+        "Address {}{on}, {}{why}.\n",
+        of.address,
+        if of.here { "which this node has" } else { "not here" }
+    );
+}
