@@ -296,7 +296,7 @@ async fn arbitrate(at: At<'_>, offset: u64, content: &mut Content, bad: &mut Vec
         if right.iter().any(|(_, other)| other[..] != data[..]) {
             continue;
         }
-        page.learn(number, data);
+        page.correct(number, data);
         content.put(index, data);
         for (copy, _) in &right {
             for entry in bad.iter_mut().filter(|entry| Arc::ptr_eq(&entry.copy, copy)) {

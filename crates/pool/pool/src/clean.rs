@@ -23,7 +23,7 @@ use pool_format::Change;
 
 use crate::at::At;
 use crate::core::Core;
-use crate::generations::{self, Given};
+use crate::generations::{self, Given, Put};
 use crate::pages::put_page;
 use crate::resync::bits;
 use crate::row::{Column, Copies, CopyState, Place, Row};
@@ -69,6 +69,15 @@ impl Quiet {
         })
     }
 
+    /// See [`generations::is_accounted_for`]: of all its pages in memory. For assertions.
+    fn is_accounted_for(&self, core: &Arc<Core>) -> bool {
+        Self::columns(&self.row, &self.place).all(|(number, column)| {
+            let mut pages = column.sums.iter().flat_map(|sums| sums.loaded(0, core.slab_size));
+            pages
+                .all(|(index, page)| generations::is_accounted_for(self.at(core).other(number), index, &page))
+        })
+    }
+
     /// Whether a copy has joined that may not have been given what the others were.
     fn has_grown(&self) -> bool {
         let before = |copy: &Arc<CopyState>| {
@@ -86,6 +95,12 @@ impl Quiet {
 /// written, the disks are flushed, and what no write has taken back is submitted as clean, before any later `Dirty` of it.
 pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), BlockError> {
     let _one = core.cleaning.lock().await;
+    while clean_once(core, everything).await? && everything {}
+    Ok(())
+}
+
+/// The same, once; whether there are pages that must be given again with a new generation before their regions are clean.
+async fn clean_once(core: &Arc<Core>, everything: bool) -> Result<bool, BlockError> {
     let mut groups = Vec::new();
     core.for_each_column(|space, place, row| {
         if row.lead(place.column) != place.column {
@@ -115,7 +130,7 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
         groups.push(Quiet { space, row, place, regions: dirty, copies, outages });
     });
     if groups.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let mut alone = Vec::with_capacity(groups.len());
     for Quiet { row, place, .. } in &groups {
@@ -125,13 +140,15 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
     let flushed = flush_disks(core).await;
     drop(alone);
     let mut commits = Vec::new();
-    let mut told = Vec::new();
-    for (quiet, Put { lacking, given }) in groups.iter().zip(put) {
+    let mut told: Vec<Given> = Vec::new();
+    let mut more = false;
+    for (quiet, Round { lacking, given }) in groups.iter().zip(put) {
         let Quiet { row, place, regions, .. } = quiet;
         let group = row.group(place.column);
         let mut order = group.order.lock();
         let lacking = lacking || quiet.has_grown() || quiet.has_lost();
-        let without = if lacking { *regions } else { 0 };
+        let again = given.iter().any(|given| given.put.again);
+        let without = if lacking || again { *regions } else { 0 };
         let taken = std::mem::take(&mut order.cleaning);
         let volatile = std::mem::take(&mut order.cleaning_volatile);
         let copies: Vec<_> =
@@ -158,6 +175,7 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
             order.telling =
                 given.iter().fold(0, |mask, given| mask | at.regions(given.index as u64 * PAGE_SPAN, span));
             told.extend(given);
+            more |= again;
         }
         // Flushed, and no write has come in between.
         group.zeroed.fetch_and(!equal, Ordering::AcqRel);
@@ -172,9 +190,13 @@ pub(crate) async fn clean(core: &Arc<Core>, everything: bool) -> Result<(), Bloc
     for commit in commits {
         commit.done().await?;
     }
-    told.iter().for_each(|given| given.page.tell(given.generation));
+    told.iter().for_each(|given| given.page.tell(given.put.generation));
     groups.iter().for_each(|quiet| quiet.row.group(quiet.place.column).order.lock().telling = 0);
-    flushed
+    debug_assert!(
+        groups.iter().all(|quiet| quiet.is_accounted_for(core)),
+        "pages are ahead of what was told"
+    );
+    flushed.map(|()| more)
 }
 
 /// A page on its way to copies.
@@ -191,15 +213,15 @@ struct PageWrite {
 
 /// What came of the pages of a group.
 #[derive(Default)]
-struct Put {
+struct Round {
     /// A copy lacks one: it is tried again at the next cleaning, without the disk that failed.
     lacking: bool,
     given: Vec<Given>,
 }
 
 /// Writes the pages of checksums of quiet regions that the copies do not have yet, in rounds with a flush between two.
-async fn put_sums(core: &Arc<Core>, groups: &[Quiet]) -> Vec<Put> {
-    let mut put_of: Vec<Put> = groups.iter().map(|_| Put::default()).collect();
+async fn put_sums(core: &Arc<Core>, groups: &[Quiet]) -> Vec<Round> {
+    let mut put_of: Vec<Round> = groups.iter().map(|_| Round::default()).collect();
     let mut rounds: Vec<Vec<PageWrite>> = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         put_of[number].lacking = !plan(group.at(core), group.regions, number, &mut rounds).await;
@@ -213,21 +235,21 @@ async fn put_sums(core: &Arc<Core>, groups: &[Quiet]) -> Vec<Put> {
             (write, if flushed { put.await } else { None })
         });
         let done: Vec<_> = each.buffer_unordered(AT_ONCE).collect().await;
-        for (write, generation) in done {
-            let Put { lacking, given } = &mut put_of[write.group];
-            let Some(generation) = generation else {
+        for (write, put) in done {
+            let Round { lacking, given } = &mut put_of[write.group];
+            let Some(put) = put else {
                 write.page.dirty.store(true, Ordering::Release);
                 *lacking = true;
                 continue;
             };
             let (column, index) = (write.column as u8, write.index);
-            match given.iter().find(|given| (given.column, given.index) == (column, index)) {
+            match given.iter_mut().find(|given| (given.column, given.index) == (column, index)) {
                 // The copies of a mirror come one after the other, and its data may have changed in between.
-                Some(first) if first.generation != generation => {
+                Some(first) if first.put.generation != put.generation => {
                     write.page.dirty.store(true, Ordering::Release)
                 }
-                Some(_) => {}
-                None => given.push(Given { column, index, page: Arc::clone(&write.page), generation }),
+                Some(first) => first.put.again |= put.again,
+                None => given.push(Given { column, index, page: Arc::clone(&write.page), put }),
             }
         }
     }
@@ -300,8 +322,8 @@ async fn plan_page(at: At<'_>, index: usize, group: usize) -> Option<Vec<PageWri
     Some(writes)
 }
 
-/// Writes a page to its copies; its generation if all have it that need it.
-async fn put(at: At<'_>, regions: u64, write: &PageWrite) -> Option<u8> {
+/// Writes a page to its copies; as what, if all have it that need it.
+async fn put(at: At<'_>, regions: u64, write: &PageWrite) -> Option<Put> {
     // A copy that is away and not stale brings these regions back as they are: they stay dirty until then, and it must be
     // given the page. Looked at first: it may be back when the others have it.
     let span = at.core.slab_size.min(PAGE_SPAN);

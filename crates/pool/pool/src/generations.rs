@@ -86,14 +86,37 @@ pub(crate) struct Given {
     pub(crate) column: u8,
     pub(crate) index: usize,
     pub(crate) page: Arc<Page>,
+    pub(crate) put: Put,
+}
+
+/// With what generation a page was written to disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Put {
     pub(crate) generation: u8,
+    /// An earlier content had it, too: it could not be raised, as the metadata did not know of the ones before. So no region is called
+    /// clean with it, but it is told, and given anew with the next one.
+    pub(crate) again: bool,
+}
+
+/// Whether the metadata accounts for a page as copies may have it now: the generation is the one that it knows and nothing has changed since,
+/// or it calls a region of it dirty. Otherwise a crash would leave a page that says something new of regions which are clean.
+pub(crate) fn is_accounted_for(at: At<'_>, index: usize, page: &Page) -> bool {
+    let dirty = at.core.meta.with_state(|state| {
+        let row = state.rows.get(&(at.place.space, at.place.row));
+        row.and_then(|row| row.columns.get(usize::from(at.lead().column))).map_or(u64::MAX, |lead| lead.dirty)
+    });
+    let known = known(at, index);
+    known == 0
+        || dirty & regions(at, index) != 0
+        || (page.generation.load(Ordering::Acquire) == known && !page.changed.load(Ordering::Acquire))
+        || at.core.faults.skip_dirty_mark.load(Ordering::Relaxed)
 }
 
 /// What the metadata is to be told of pages of a row.
 pub(crate) fn told(at: At<'_>, given: &[Given]) -> Vec<Change> {
     let (space, row) = (at.place.space, at.place.row);
     let mut changes: Vec<Change> = Vec::new();
-    for Given { column, index, generation, .. } in given {
+    for Given { column, index, put: Put { generation, .. }, .. } in given {
         let news = known(at.other(usize::from(*column)), *index) != *generation;
         let Some(page) = u16::try_from(*index).ok().filter(|_| news) else { continue };
         match changes.last_mut() {
@@ -113,23 +136,39 @@ pub(crate) fn told(at: At<'_>, given: &[Given]) -> Vec<Change> {
 
 impl Page {
     /// The generation with which it is written to disks now. Under `writing`.
-    pub(crate) fn next_generation(&self) -> u8 {
+    pub(crate) fn next_generation(&self) -> Put {
         let (generation, told) = (self.generation.load(Ordering::Acquire), self.told.load(Ordering::Acquire));
         // While it cannot be told what copies have, they must not run away from what is known.
         let ahead = if told == 0 || generation == 0 { 0 } else { distance(told, generation) };
         if ahead >= AHEAD_MAX {
             // What has changed gets one of its own as soon as this one has been told.
-            if self.changed.load(Ordering::Acquire) {
+            let again = self.changed.load(Ordering::Acquire);
+            if again {
                 self.dirty.store(true, Ordering::Release);
             }
-            return generation;
+            return Put { generation, again };
         }
         if !self.changed.swap(false, Ordering::AcqRel) {
-            return generation;
+            return Put { generation, again: false };
         }
-        let next = next_generation(generation);
-        self.generation.store(next, Ordering::Release);
-        next
+        let generation = next_generation(generation);
+        self.generation.store(generation, Ordering::Release);
+        Put { generation, again: false }
+    }
+
+    /// A copy has it with this generation, which the metadata was not told before a crash, or before that copy's disk left: what comes next
+    /// must differ from all that copies may have. `told` is what the metadata knows.
+    pub(crate) fn was_given(&self, generation: u8, told: u8) {
+        if told == 0 || generation == 0 {
+            return;
+        }
+        let before = self.generation.load(Ordering::Acquire);
+        let ahead = distance(told, generation);
+        if ahead <= AHEAD_MAX && ahead > distance(told, before) {
+            self.generation.store(generation, Ordering::Release);
+            self.changed.store(true, Ordering::Release);
+            self.dirty.store(true, Ordering::Release);
+        }
     }
 
     /// The metadata knows a generation of it.

@@ -221,7 +221,7 @@ async fn put_pages(mut pages: Vec<PageOf<'_>>) -> Option<Vec<Given>> {
         page.dirty.store(false, Ordering::Release);
         let copies = at.column().copies();
         match put_page(at, (index, &page), &copies, Durability::Durable).await {
-            Ok(generation) => given.push(Given { column: at.place.column, index, page, generation }),
+            Ok(put) => given.push(Given { column: at.place.column, index, page, put }),
             Err(_) => {
                 page.dirty.store(true, Ordering::Release);
                 return None;
@@ -231,10 +231,11 @@ async fn put_pages(mut pages: Vec<PageOf<'_>>) -> Option<Vec<Given>> {
     Some(given)
 }
 
-/// Tells the metadata that the regions are clean, and which generations their pages have. `false` when a disk has left
-/// meanwhile that does not count as lacking them.
+/// Tells the metadata that the regions are clean, and which generations their pages have. `false` when they are not: a disk has left
+/// meanwhile that does not count as lacking them, or a page needs another generation first.
 async fn call_clean(at: At<'_>, mask: u64, given: &[Given]) -> Result<bool, BlockError> {
     let (group, lead) = (at.group(), at.lead());
+    let again = given.iter().any(|given| given.put.again);
     let commit = {
         let _order = group.order.lock();
         let owed = |copy: &Arc<CopyState>| {
@@ -244,13 +245,15 @@ async fn call_clean(at: At<'_>, mask: u64, given: &[Given]) -> Result<bool, Bloc
             return Ok(false);
         }
         let mut changes = generations::told(at, given);
-        changes.push(Change::Clean { space: lead.space, row: lead.row, column: lead.column, mask });
-        group.dirty_durable.fetch_and(!mask, Ordering::SeqCst);
-        group.unsettled.fetch_and(!mask, Ordering::AcqRel);
-        group.mend(mask);
+        if !again {
+            changes.push(Change::Clean { space: lead.space, row: lead.row, column: lead.column, mask });
+            group.dirty_durable.fetch_and(!mask, Ordering::SeqCst);
+            group.unsettled.fetch_and(!mask, Ordering::AcqRel);
+            group.mend(mask);
+        }
         at.core.meta.submit(changes)
     };
     commit.done().await?;
-    given.iter().for_each(|given| given.page.tell(given.generation));
-    Ok(true)
+    given.iter().for_each(|given| given.page.tell(given.put.generation));
+    Ok(!again)
 }

@@ -9,7 +9,7 @@ use pool_format::{BLOCK, SumsPage};
 
 use crate::at::At;
 use crate::core::Core;
-use crate::generations::{self, Age};
+use crate::generations::{self, Age, Put};
 use crate::row::CopyState;
 use crate::sums::{PAGE_SPAN, Page};
 
@@ -91,16 +91,17 @@ pub(crate) async fn put_page(
     (index, page): (usize, &Page),
     copies: &[Arc<CopyState>],
     durability: Durability,
-) -> Result<u8, BlockError> {
+) -> Result<Put, BlockError> {
     let _one = page.writing.lock().await;
-    let generation = page.next_generation();
+    let put = page.next_generation();
+    debug_assert!(generations::is_accounted_for(at, index, page), "{at}: page {index} on its way as {put:?}");
     let block = SumsPage {
         epoch: at.core.meta.epoch(),
         space: at.space.guid(),
         row: at.place.row,
         column: u32::from(at.place.column),
         page: index as u32,
-        generation,
+        generation: put.generation,
         sums: page.sums.iter().map(|sum| sum.load(Ordering::Acquire)).collect(),
     };
     let block = IoBuf::copy_from(&block.encode()).freeze();
@@ -116,7 +117,7 @@ pub(crate) async fn put_page(
         })
     });
     futures_util::future::join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
-    Ok(generation)
+    Ok(put)
 }
 
 /// The pages of a slab that is all zeros, as they lie on disk, with these generations. `zeros` is the checksum of a block of zeros.

@@ -70,6 +70,8 @@ async fn recall_region(at: At<'_>, region: u32) -> Result<bool, BlockError> {
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
     let group = at.group();
     let _range = group.locks.lock(offset, size).await;
+    // What is learnt of a region is learnt while the metadata calls it dirty: the cleaner must not come in between.
+    let _count = group.begin_write();
     if group.is_unsettled(mask) {
         // A crash or a loss since: what the region holds is made right as a whole.
         group.forgotten.fetch_and(!mask, Ordering::AcqRel);

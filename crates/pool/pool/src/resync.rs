@@ -22,7 +22,7 @@ use crate::replay;
 use crate::row::{Column, CopyState};
 use crate::scrub;
 use crate::stripe::{self, ColumnWrite};
-use crate::sums::{Page, page_at};
+use crate::sums::{PAGE_SPAN, Page, page_at};
 use crate::write::{Edit, ensure_dirty, write_copies};
 
 /// Bits of a mask, lowest first.
@@ -412,7 +412,7 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     }
     // Nobody has its checksums: what is calculated is what they are of. All of it at once, as they become known at once.
     let unknown = at.column().sums.is_some() && !group.is_unsettled(mask) && at.column().good() & mask == 0;
-    if !unknown && lacks_checksums(at, offset, mask).await {
+    if !unknown && pages_of(at, offset, mask).await.is_none() {
         return Ok(false);
     }
     let step = if unknown { size } else { turn.step().min(size) };
@@ -435,16 +435,11 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
             learn_sums(at, part, &data).await;
         }
     }
-    if let Some(sums) = &at.column().sums {
-        // Once more: another disk may have left while the region was copied.
-        if lacks_checksums(at, offset, mask).await {
+    // Once more: another disk may have left while the region was copied.
+    let Some(pages) = pages_of(at, offset, mask).await else { return Ok(false) };
+    for (index, page) in pages {
+        if put_page(at, (index, &page), from_ref(copy), Durability::Durable).await.is_err() {
             return Ok(false);
-        }
-        for (index, page) in sums.loaded(offset, size) {
-            let copy = std::slice::from_ref(copy);
-            if put_page(at, (index, &page), copy, Durability::Durable).await.is_err() {
-                return Ok(false);
-            }
         }
     }
     copy.stale.fetch_and(!mask, Ordering::AcqRel);
@@ -452,17 +447,18 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     Ok(true)
 }
 
-/// Whether checksums of a region are unknown that a copy's page would need. They are looked for first: what the page would say of the
-/// region is nothing that was ever known, so the copy would not count, and what was copied to it would be copied again. Those of a region
-/// that is not settled are made anew with it. Under the region's lock.
-async fn lacks_checksums(at: At<'_>, offset: u64, mask: u64) -> bool {
-    let Some(sums) = &at.column().sums else { return false };
-    let size = at.space.striping.region_size();
-    for part in (offset..offset + size).step_by(careful::step(at.space) as usize) {
-        page_at(at, part).await;
+/// The pages that a copy needs of a region, held in memory; none in a space without checksums. `None` when checksums of the region are
+/// unknown. They are looked for first: what the page would say of the region is nothing that was ever known, so the copy would not count,
+/// and what was copied to it would be copied again. Those of a region that is not settled are made anew with it. Under the region's lock.
+async fn pages_of(at: At<'_>, offset: u64, mask: u64) -> Option<Vec<(usize, Arc<Page>)>> {
+    let mut pages = Vec::new();
+    for part in (offset..offset + at.space.striping.region_size()).step_by(careful::step(at.space) as usize) {
+        pages.extend(page_at(at, part).await.map(|page| ((part / PAGE_SPAN) as usize, page)));
     }
+    pages.dedup_by_key(|(index, _)| *index);
     let lacks = |page: &Page| page.unknown.load(Ordering::Acquire) & mask != 0;
-    !at.group().is_unsettled(mask) && sums.loaded(offset, size).iter().any(|(_, page)| lacks(page))
+    let lacking = !at.group().is_unsettled(mask) && pages.iter().any(|(_, page)| lacks(page));
+    (!lacking).then_some(pages)
 }
 
 /// Tells the metadata what copies have caught up with.

@@ -148,6 +148,15 @@ impl Page {
         self.dirty.store(true, Ordering::Release);
     }
 
+    /// The block has the checksum of this, as the page of a copy says that has the generation given last: what is in memory was wrong.
+    /// Copies that have it wrong, too, are given it with the next region of the page that becomes clean.
+    pub(crate) fn correct(&self, number: u64, block: &[u8]) {
+        if let Some(known) = self.at(number) {
+            known.store(self.checksum.of(block), Ordering::Release);
+        }
+        self.dirty.store(true, Ordering::Release);
+    }
+
     /// From now on the blocks from `offset` have these checksums. The caller has marked their region dirty.
     pub(crate) fn set_all(&self, offset: u64, sums: &[u32]) {
         sums.iter().zip(offset / BLOCK..).for_each(|(sum, number)| self.set(number, *sum));
@@ -312,12 +321,7 @@ async fn load(at: At<'_>, sums: &Sums, index: usize) -> Option<Arc<Page>> {
                 }
                 page.take(at, index, good & page.unknown.load(Ordering::Acquire), &found.sums);
                 need &= !good;
-                if known.is_none() && told != 0 && found.generation != told {
-                    // It was not told before the crash: what comes next must differ from this one, too.
-                    page.generation.store(found.generation, Ordering::Release);
-                    page.changed.store(true, Ordering::Release);
-                    page.dirty.store(true, Ordering::Release);
-                }
+                page.was_given(found.generation, told);
             }
             Ok((found, Age::Unchecked)) if found.sums.len() == count => unchecked.push((!stale, found.sums)),
             Ok((found, Age::Old)) if found.sums.len() == count => {
@@ -410,6 +414,8 @@ pub(crate) async fn damaged_pages(
         let order = at.group().order.lock();
         at.group().unflushed(&order) & mask != 0
     };
+    // What is to be written anew must be known before the cleaner comes to the region.
+    let _count = at.group().begin_write();
     let mut damaged = Vec::new();
     for (index, page) in if lags { Vec::new() } else { sums.loaded(offset, len) } {
         if page.unknown.load(Ordering::Acquire) & mask != 0 || page.dirty.load(Ordering::Acquire) {

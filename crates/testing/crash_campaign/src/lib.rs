@@ -23,6 +23,9 @@
 //! Deliberately absent: more losses at once than the layout promises to stand, but for disks that return with all they
 //! had; requests may fail meanwhile.
 
+use std::cell::Cell;
+use std::sync::Once;
+
 mod case;
 mod end;
 mod faults;
@@ -36,9 +39,38 @@ mod volume_run;
 
 pub use case::{Case, Layout, Outcome, Sabotage, Stats, Subject};
 
+thread_local! {
+    /// Panics in code of the pool on this thread. What runs in the background takes its task with it, which nobody waits for.
+    static PANICS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts panics from now on. (The volume contains those of its database, so they are not counted.)
+fn count_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if panic.location().is_some_and(|at| at.file().contains("pool/src")) {
+                PANICS.set(PANICS.get() + 1);
+            }
+            told(panic);
+        }));
+    });
+}
+
 /// Runs one case to its end or to the first broken promise; a panic is one.
 #[must_use]
 pub fn run(case: &Case) -> Outcome {
+    count_panics();
+    PANICS.set(0);
+    let mut outcome = run_contained(case);
+    if PANICS.get() > 0 {
+        outcome.broken.get_or_insert_with(|| "a panic in the pool".into());
+    }
+    outcome
+}
+
+fn run_contained(case: &Case) -> Outcome {
     let run = std::panic::catch_unwind(|| match case.subject {
         Subject::Pool => pool_run::run(case),
         Subject::Volume => volume_run::run(case),

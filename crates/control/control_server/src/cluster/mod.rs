@@ -211,9 +211,9 @@ impl Cluster {
         let _ = self.status.set(status.clone());
         let _ = self.following.set([
             tokio::spawn(follow::life(self.life.clone(), status.clone())),
-            tokio::spawn(supervised::tell(status.clone())),
+            tokio::spawn(follow::members(self.clone(), node.clone(), status.clone())),
+            tokio::spawn(supervised::tell(status)),
             tokio::spawn(self.clone().serve_orders(obeys)),
-            tokio::spawn(follow::members(self.clone(), node.clone(), status)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
             tokio::spawn(follow::users(self.clone(), node)),
         ]);
