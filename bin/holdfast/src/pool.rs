@@ -1,5 +1,6 @@
 //! `holdfast pool …`.
 
+mod address;
 mod import;
 mod upkeep;
 
@@ -33,19 +34,7 @@ pub(crate) enum Command {
         to: String,
     },
     /// Give a pool an address that moves with it: clients reach what is on it there, whichever node has it.
-    Set {
-        /// The pool.
-        pool: String,
-        /// The address with the bits of its network, as 192.0.2.50/24: one that no machine has.
-        #[arg(long, value_name = "ADDRESS/BITS", required_unless_present_any = ["no_address", "interface"])]
-        address: Option<String>,
-        /// The interface that gets it on each node; else it is the one that has another address of the network.
-        #[arg(long, value_name = "NAME", conflicts_with = "no_address")]
-        interface: Option<String>,
-        /// Take its address away.
-        #[arg(long, conflicts_with = "address")]
-        no_address: bool,
-    },
+    Set(address::Args),
     /// Show a pool with its disks and volumes.
     Show {
         /// The pool.
@@ -208,12 +197,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let pool: PoolDetail = client.get(&format!("/pools/{}", segment(&pool))).await?;
             context.show(&pool, print_detail)?;
         }
-        Command::Set { pool, address, interface, no_address } => {
-            let address = if no_address { Some(String::new()) } else { address };
-            let update = PoolUpdate { address, interface };
-            let pool: PoolDetail = client.patch(&format!("/pools/{}", segment(&pool)), &update).await?;
-            context.show(&pool, print_detail)?;
-        }
+        Command::Set(args) => context.show(&args.run(client).await?, print_detail)?,
         Command::Create { name, disks, selection, spares, slab, overwrite_foreign } => {
             let Selection { select, dry_run } = selection;
             let select = here_selected(select);
@@ -447,11 +431,7 @@ fn print(pools: &[Pool]) {
 fn print_detail(detail: &PoolDetail) {
     print(std::slice::from_ref(&detail.pool));
     outln!();
-    if let Some(PoolAddress { address, interface, here, problem }) = &detail.pool.address {
-        let on = interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
-        let why = problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        outln!("Address {address}{on}, {}{why}.\n", if *here { "which this node has" } else { "not here" });
-    }
+    detail.pool.address.iter().for_each(address::print);
     let headings = [
         "MEMBER",
         "STATE",

@@ -54,6 +54,7 @@ mod tests {
                 release: String::new(),
                 name: String::new(),
                 api: String::new(),
+                bus: String::new(),
             };
             let steps = vec![Step::Put(key.clone(), member.encode().expect("a member"))];
             store.transact(Transaction { steps, ..Transaction::default() }).await.expect("written");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use control_api::{Code, PoolConfig, Problem};
 use tokio::task::JoinHandle;
@@ -11,6 +12,9 @@ use super::{PATIENCE, Step, Turn};
 use crate::backend::{Fenced, OpenTold, Opened, PoolDisk, PoolHandle, Whose, another_nodes, is_followed};
 use crate::node::Node;
 use crate::node::pools::{join_all, with_verb};
+
+/// Whose a pool was is looked at for so long before its disks are fenced.
+const LOOKED_AT_WITHIN: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Begins with the pools of the configuration that are not open, or of which a volume is not: each on its way, in a task of its own.
@@ -157,9 +161,9 @@ impl Node {
         let Some(cluster) = self.cluster.get() else { return Ok(()) };
         cluster.make_known().await?;
         let disks: Vec<PoolDisk> = self.members(turn.pool).into_iter().map(|(_, disk)| disk).collect();
-        let Whose::Another { identity, name } = self.backends.pools.owner(turn.pool, disks).await? else {
-            return Ok(());
-        };
+        // Disks of a node that is gone may keep it waiting: then what the others are fenced by decides, as it does in any case.
+        let looking = tokio::time::timeout(LOOKED_AT_WITHIN, self.backends.pools.owner(turn.pool, disks));
+        let Ok(Ok(Whose::Another { identity, name })) = looking.await else { return Ok(()) };
         if cluster.has_had(identity).await? {
             return Ok(());
         }
