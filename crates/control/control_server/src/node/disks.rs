@@ -15,7 +15,7 @@ use super::disk_table::Known;
 use super::path::PATIENCE;
 use super::pools::join_all;
 use super::{Node, missing};
-use crate::backend::{DiskContent, FoundDisk, PoolDisk, PoolHandle};
+use crate::backend::{DiskContent, FoundDisk, PoolDisk};
 
 /// How often, and after which time, disks that somebody has open are looked at again when the node starts: five
 /// seconds in all. Later the rescans do it.
@@ -56,7 +56,8 @@ impl Node {
         }
         self.look_at_units().await;
         // A disk that does not answer is waited for once, whatever number of them there is.
-        join_all(new.iter().map(|id| self.probe(id)).collect()).await;
+        let replaced = self.let_go_of_replaced();
+        join_all(new.iter().chain(&replaced).map(|id| self.probe(id)).collect()).await;
         (new, gone)
     }
 
@@ -177,15 +178,6 @@ impl Node {
             }
         }
         members
-    }
-
-    /// Tells a pool what its disks are called.
-    pub(super) fn name_disks(&self, pool: Uuid, handle: &dyn PoolHandle) {
-        let names = self.disks.all().into_iter().filter_map(|known| match known.content {
-            Some(DiskContent::Member { pool: of, disk, .. }) if of == pool => Some((disk, known.found.id)),
-            _ => None,
-        });
-        handle.name_disks(names.collect());
     }
 
     /// A disk that a person named, for a pool: known or a file, not in use, open.
@@ -358,6 +350,11 @@ impl Node {
         if let Some(user) = &found.in_use_by {
             disk.state = DiskState::InUse;
             disk.reason = Some(user.clone());
+            return disk;
+        }
+        if let Some(original) = self.original_of(known) {
+            disk.state = DiskState::Foreign;
+            disk.reason = Some(format!("it is a copy of disk {}, and not used", original.found.id));
             return disk;
         }
         match &known.content {

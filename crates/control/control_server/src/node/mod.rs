@@ -5,6 +5,7 @@ mod accounts;
 mod apply;
 mod cache;
 mod chap;
+mod claimants;
 mod clustered;
 mod counters;
 mod disk_table;

@@ -37,6 +37,8 @@ const SAMPLE: u64 = foreign::SAMPLE_BYTES as u64;
 pub struct SystemDisk {
     id: String,
     device: Arc<WatchedDisk>,
+    /// The same, where it is a file or device of this machine.
+    local: Option<Arc<LocalDisk>>,
     /// The same, where it is a unit of an iSCSI target.
     unit: Option<Arc<IscsiDisk>>,
     shards: Arc<SystemShards>,
@@ -180,6 +182,10 @@ impl OpenDisk for SystemDisk {
         self.unit.as_ref().is_some_and(|unit| unit.is_gone())
     }
 
+    fn is_replaced(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| local.is_replaced())
+    }
+
     fn is_shared(&self) -> bool {
         self.unit.is_some()
     }
@@ -257,15 +263,17 @@ impl DiskBackend for SystemDisks {
     fn open<'a>(&'a self, disk: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>> {
         Box::pin(async move {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
-            let (device, unit): (Device, _) = if disk.id.starts_with(ISCSI_DISK) {
+            let (device, local, unit): (Device, _, _) = if disk.id.starts_with(ISCSI_DISK) {
                 let unit = self.unit(shard, disk).await?;
-                (unit.clone(), Some(unit))
+                (unit.clone(), None, Some(unit))
             } else {
-                (Arc::new(Self::open_local(disk)?), None)
+                let local = Arc::new(Self::open_local(disk)?);
+                (local.clone(), Some(local), None)
             };
             let disk: Arc<dyn OpenDisk> = Arc::new(SystemDisk {
                 id: disk.id.clone(),
                 device: Arc::new(WatchedDisk::new(device, self.clock.clone())),
+                local,
                 unit,
                 shards: self.shards.clone(),
                 shard,
