@@ -11,7 +11,7 @@ CLUSTER_SEEDS ?= 10000
 DEMO_DIR ?= holdfast-demo
 CLUSTER_DIR ?= holdfast-cluster
 
-.PHONY: help run cluster-demo web prepare test unit lint deny e2e fuzz bench smbtorture campaign cluster-campaign soak clean
+.PHONY: help run cluster-demo deb web prepare test unit lint deny e2e fuzz bench smbtorture campaign cluster-campaign soak clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -25,6 +25,11 @@ cluster-demo: ## build, then run a cluster of three nodes on this machine, and p
 	@web/build.sh --optional
 	cargo build --release --locked --package holdfast
 	exec "$${CARGO_TARGET_DIR:-target}/release/holdfast" demo --nodes 3 --dir $(CLUSTER_DIR)
+
+deb: ## build, then make a Debian package of it, in target/
+	@web/build.sh --optional
+	cargo build --release --locked --package holdfast
+	packaging/deb.sh "$${CARGO_TARGET_DIR:-target}/release/holdfast" "$${CARGO_TARGET_DIR:-target}"
 
 web: ## build the web pages, which the node embeds (needs Node.js 18 and npm; without them it says that it has none)
 	@web/build.sh

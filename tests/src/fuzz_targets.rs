@@ -54,6 +54,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cluster_incarnation", cluster_node::fuzz::incarnation),
     ("cluster_identity", cluster_identity::fuzz::record),
     ("cluster_token", cluster_identity::fuzz::token),
+    ("disk_gate_record", disk_gate::fuzz::record),
+    ("disk_bus_commands", disk_bus::fuzz::commands),
     ("cluster_certificate_request", cluster_identity::fuzz::request),
 ];
 

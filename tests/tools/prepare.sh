@@ -12,7 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 needed="gcc=gcc python3=python3 iscsi-test-cu=libiscsi-bin qemu-system-x86_64=qemu-system-x86
         qemu-img=qemu-utils vhdiinfo=libvhdi-utils fio=fio tshark=tshark smbclient=smbclient rpcclient=smbclient smbtorture=samba-testsuite
         smbd=samba tgtd=tgt curl=curl openssl=openssl prometheus=prometheus promtool=prometheus ip=iproute2 iptables=iptables mke2fs=e2fsprogs
-        node=nodejs npm=npm chromium=chromium etcd=etcd-server"
+        node=nodejs npm=npm chromium=chromium etcd=etcd-server systemd-analyze=systemd"
 # Sets `missing` to the packages that are.
 look() {
     missing=()

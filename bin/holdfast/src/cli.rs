@@ -9,8 +9,9 @@ use clap_complete::Shell;
 use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
-    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, job, lun, node, open, perf,
-    pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user, user_group, volume,
+    api, audit, cache, cluster, config, demo, disk, disk_image, file, group, health, job, lun, manual, node,
+    open, perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user,
+    user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -43,6 +44,8 @@ enum Verb {
     Demo(demo::Args),
     /// Is all data as redundant as promised? What is wrong, and what to do.
     Status(status::Args),
+    /// A report of everything, with a minute of performance; as a file for others, too.
+    Health(health::Args),
     /// The cluster that the node belongs to.
     #[command(subcommand)]
     Cluster(cluster::Command),
@@ -129,6 +132,11 @@ enum Verb {
         /// The shell.
         shell: Shell,
     },
+    /// Write the manual pages of all commands.
+    ManPages {
+        /// A folder that exists; pages of the same names are replaced.
+        folder: PathBuf,
+    },
 }
 
 impl Cli {
@@ -144,6 +152,9 @@ impl Cli {
                 clap_complete::generate(shell, &mut Self::command(), "holdfast", &mut std::io::stdout());
                 return Ok(ExitCode::SUCCESS);
             }
+            Verb::ManPages { folder } => {
+                return manual::write(Self::command(), &folder).map(|()| ExitCode::SUCCESS);
+            }
             _ => {}
         }
         let context = Context::new(self.node.as_deref(), self.json, self.yes);
@@ -156,6 +167,7 @@ impl Cli {
 async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
     match verb {
         Verb::Status(args) => status::run(args, context).await?,
+        Verb::Health(args) => health::run(args, context).await?,
         Verb::Cluster(command) => cluster::run(command, context).await?,
         Verb::Node(command) => node::run(command, context).await?,
         Verb::Disk(command) => disk::run(command, context).await?,
@@ -187,7 +199,8 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
         | Verb::DiskImage(_)
         | Verb::Spd(_)
         | Verb::Sqlio(_)
-        | Verb::Completions { .. } => {}
+        | Verb::Completions { .. }
+        | Verb::ManPages { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -226,6 +239,8 @@ mod tests {
             "demo --dir d --iscsi 127.0.0.1:0 --json",
             "status",
             "status --json",
+            "health --samples 5 --bundle b.zip --html h.html --expect-disks 4",
+            "health --from a.zip b.zip --json",
             "cluster status --json",
             "cluster init --name store1",
             "cluster init --name s --address 10.0.0.1:7400 --node-name a --etcd https://e1:2379,https://e2:2379 --etcd-ca a --etcd-cert b --etcd-key c",
@@ -361,6 +376,7 @@ mod tests {
             "config apply f --dry-run",
             "job list",
             "completions bash",
+            "man-pages d",
             "inspect",
             "perf",
             "perf --kind share --kind disk --object vm* --interval 0.5 --samples 3 --csv",
@@ -382,6 +398,9 @@ mod tests {
         for line in [
             "",
             "disk",
+            "health --from",
+            "health --samples 3601",
+            "health --from a.zip --bundle b.zip",
             "volume create v",
             "volume create v --size 1T --thin --fixed",
             "volume create v --size big",

@@ -39,9 +39,14 @@ impl Table {
 
     /// Adds a row.
     pub(crate) fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.cells(cells.into_iter());
+    }
+
+    /// Adds a row of as many cells as there are headings.
+    pub(crate) fn cells(&mut self, cells: impl Iterator<Item = String>) {
         self.rows += 1;
-        let cells = cells.iter().enumerate();
-        self.inner.add_row(cells.map(|(i, text)| cell(text, self.right.get(i).copied().unwrap_or_default())));
+        let right = self.right.iter().copied().chain(std::iter::repeat(false));
+        self.inner.add_row(cells.zip(right).map(|(text, right)| cell(&text, right)).collect::<Vec<_>>());
     }
 
     /// Prints it.

@@ -105,6 +105,8 @@ fn main() -> std::io::Result<()> {
     }
     seed("cluster_incarnation", &cluster_node::fuzz::incarnation_sample())?;
     seed("cluster_identity", cluster_identity::fuzz::record_sample().as_bytes())?;
+    seed("disk_gate_record", &disk_gate::fuzz::sample())?;
+    seed("disk_bus_commands", &disk_bus::fuzz::sample())?;
     seed("cluster_token", cluster_identity::fuzz::token_sample().as_bytes())?;
     smb()
 }

@@ -21,20 +21,20 @@ use crate::node::binary;
 use crate::process::{Deadline, Running, command, need, run};
 use crate::{Outcome, Result, ensure};
 
-const NODES: u16 = 3;
+pub(super) const NODES: u16 = 3;
 const DISKS: usize = 3;
 const DISK: u64 = 4 << 30;
-const TARGET: &str = "iqn.2026-11.test.holdfast:cluster";
+pub(super) const TARGET: &str = "iqn.2026-11.test.holdfast:cluster";
 /// A command of the CLI.
 const VERB: Duration = Duration::from_secs(90);
 /// A takeover, on a machine that does much else.
 const TAKEOVER: Duration = Duration::from_secs(90);
 
 /// A node of the cluster.
-struct Member {
+pub(super) struct Member {
     binary: PathBuf,
-    dir: PathBuf,
-    name: String,
+    pub(super) dir: PathBuf,
+    pub(super) name: String,
     portal: String,
     process: Option<Running>,
 }
@@ -45,7 +45,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
+pub(super) fn failed(what: &str, why: impl std::fmt::Display) -> Outcome {
     Outcome::Fail(format!("{what}: {why}"))
 }
 
@@ -109,7 +109,7 @@ impl Member {
         Ok(member)
     }
 
-    fn start(&mut self) -> Result {
+    pub(super) fn start(&mut self) -> Result {
         let mut serve = command(&self.binary);
         serve.args(["serve", "--shards", "1", "--data-dir"]).arg(&self.dir);
         let log = self.dir.with_extension("log");
@@ -117,7 +117,7 @@ impl Member {
         Ok(())
     }
 
-    fn ask(&self, arguments: &[&str]) -> Result<String> {
+    pub(super) fn ask(&self, arguments: &[&str]) -> Result<String> {
         let mut asked = command(&self.binary);
         asked.arg("--node").arg(&self.dir).args(arguments);
         run(VERB, &asked)?.ok(&arguments.join(" "))
@@ -137,7 +137,7 @@ impl Member {
     }
 
     /// Waits until so many nodes take part, and this is one of them.
-    fn wait_for_nodes(&self, count: usize) -> Result {
+    pub(super) fn wait_for_nodes(&self, count: usize) -> Result {
         Deadline::after(TAKEOVER).poll(&format!("{count} nodes"), || {
             // Its socket may not be there yet.
             let Ok(cluster) = self.cluster() else { return Ok(None) };
@@ -147,25 +147,29 @@ impl Member {
         })
     }
 
-    fn wait_for_owner(&self, pool: &str, is: impl Fn(&str) -> bool) -> Result<String> {
+    pub(super) fn wait_for_owner(&self, pool: &str, is: impl Fn(&str) -> bool) -> Result<String> {
         Deadline::after(TAKEOVER).poll(&format!("an owner of pool {pool}"), || {
             let (owner, state) = self.pool(pool)?;
             Ok((state == "online" && is(&owner)).then_some(owner))
         })
     }
 
-    fn url(&self) -> String {
+    pub(super) fn portal(&self) -> &str {
+        &self.portal
+    }
+
+    pub(super) fn url(&self) -> String {
         format!("iscsi://{}/{TARGET}/0", self.portal)
     }
 
-    fn kill(&mut self) -> Result {
+    pub(super) fn kill(&mut self) -> Result {
         match self.process.take() {
             Some(mut process) => process.kill(),
             None => Ok(()),
         }
     }
 
-    fn stop(&mut self) -> Result {
+    pub(super) fn stop(&mut self) -> Result {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.signal("TERM")?;
         let status = process.wait(Deadline::after(VERB))?;
@@ -178,6 +182,11 @@ fn make(first: &Member, disks: &[PathBuf]) -> Result {
     let mut create = vec!["pool", "create", "p", "--yes"];
     create.extend(disks.iter().map(String::as_str));
     first.ask(&create)?;
+    make_lun(first)
+}
+
+/// A volume in the pool `p`, and a LUN for everybody.
+pub(super) fn make_lun(first: &Member) -> Result {
     first.ask(&["volume", "create", "v", "--pool", "p", "--size", "2G", "--resiliency", "mirror2"])?;
     first.ask(&["target", "create", TARGET])?;
     first.ask(&["lun", "create", "l", "--volume", "v", "--size", "256M"])?;
@@ -186,7 +195,7 @@ fn make(first: &Member, disks: &[PathBuf]) -> Result {
     Ok(())
 }
 
-fn owner_of<'a>(nodes: &'a mut [Member], name: &str) -> Result<&'a mut Member> {
+pub(super) fn owner_of<'a>(nodes: &'a mut [Member], name: &str) -> Result<&'a mut Member> {
     nodes.iter_mut().find(|node| node.name == name).ok_or_else(|| failed("owner", name))
 }
 
@@ -198,21 +207,26 @@ fn disks(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
+/// An etcd, and the nodes of a cluster, each of which takes part.
+pub(super) fn start(context: &Context, disks: &[PathBuf]) -> Result<(Etcd, Vec<Member>)> {
+    let etcd = Etcd::start(1, &[]);
+    let authority = Authority::new(now()).map_err(|why| failed("authority", why))?;
+    let mut nodes = Vec::new();
+    for number in 1..=NODES {
+        nodes.push(Member::new(context, &authority, &etcd, number, disks)?);
+        nodes[0].wait_for_nodes(usize::from(number))?;
+    }
+    Ok((etcd, nodes))
+}
+
 pub(super) fn takes_over(context: &Context) -> Result {
     if context.peer || context.url.is_some() {
         return Err(Outcome::Skip("needs nodes of its own".into()));
     }
     need("etcd", "etcd-server")?;
     need("qemu-io", "qemu-utils")?;
-    let etcd = Etcd::start(1, &[]);
-    let now = now();
-    let authority = Authority::new(now).map_err(|why| failed("authority", why))?;
     let disks = disks(&context.folder)?;
-    let mut nodes = Vec::new();
-    for number in 1..=NODES {
-        nodes.push(Member::new(context, &authority, &etcd, number, &disks)?);
-        nodes[0].wait_for_nodes(usize::from(number))?;
-    }
+    let (_etcd, mut nodes) = start(context, &disks)?;
     make(&nodes[0], &disks)?;
     ensure(nodes[0].pool("p")? == ("n1".into(), "online".into()), || "who made it has it".into())?;
     qemu_io(&nodes[0].url(), &["write -P 0x5a 1M 8M", "write -P 0x17 60M 64k", "flush"])?;

@@ -2,6 +2,7 @@
 
 mod agents;
 mod bad_input;
+mod bus;
 mod choosing_disks;
 mod cluster;
 mod cluster_demo;
@@ -12,6 +13,7 @@ mod enclosure;
 mod frames;
 mod golden;
 mod guide;
+mod health;
 mod http;
 mod libiscsi;
 mod load;
@@ -24,6 +26,7 @@ mod measuring;
 mod multipath;
 mod ordered;
 mod outage;
+mod package;
 mod page;
 mod pool_move;
 mod qos;

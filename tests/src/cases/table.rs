@@ -19,6 +19,20 @@ pub const CASES: &[Case] = &[
         run: supervised::run,
     },
     Case {
+        name: "health",
+        about: "the report of a node with a lost disk; the same one from its archive without the node; no secret in it; the node down",
+        ci: true,
+        guest: false,
+        run: health::run,
+    },
+    Case {
+        name: "package",
+        about: "the Debian package on a root of its own: installed, upgraded while it serves, removed, purged; what was stored stays",
+        ci: true,
+        guest: false,
+        run: package::run,
+    },
+    Case {
         name: "cluster-demo",
         about: "three nodes with etcd on fenced disks: killed, stood still, killed with the supervisor; iSCSI and SMB go on elsewhere",
         ci: true,
@@ -31,6 +45,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: cluster::takes_over,
+    },
+    Case {
+        name: "bus",
+        about: "a pool over the own disks of three nodes: one is killed under load and comes back, only dirty regions are copied; the owner is killed",
+        ci: true,
+        guest: false,
+        run: bus::run,
     },
     Case {
         name: "http",

@@ -2,7 +2,7 @@
 
 mod csv;
 mod names;
-mod rates;
+pub(crate) mod rates;
 mod view;
 
 use std::io::IsTerminal;

@@ -6,25 +6,25 @@ use control_api::{CounterKind, Counters, ObjectCounters, OperationCounters, Proc
 
 /// Operations of one kind over the time between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct OperationRates {
+pub(crate) struct OperationRates {
     /// Operations that succeeded, per second.
-    pub(super) per_second: f64,
+    pub(crate) per_second: f64,
     /// Bytes that they moved, per second.
-    pub(super) bytes_per_second: f64,
+    pub(crate) bytes_per_second: f64,
     /// Operations that failed, per second.
-    pub(super) errors_per_second: f64,
+    pub(crate) errors_per_second: f64,
     /// How many were under way on average: what they took per second (Little's law).
-    pub(super) queue: f64,
+    pub(crate) queue: f64,
 }
 
 impl OperationRates {
     /// Mean seconds of an operation; 0 when none ended.
-    pub(super) fn latency(&self) -> f64 {
+    pub(crate) fn latency(&self) -> f64 {
         ratio(self.queue, self.per_second)
     }
 
     /// Mean bytes of an operation; 0 when none ended.
-    pub(super) fn size(&self) -> f64 {
+    pub(crate) fn size(&self) -> f64 {
         ratio(self.bytes_per_second, self.per_second)
     }
 
@@ -44,17 +44,17 @@ fn ratio(value: f64, by: f64) -> f64 {
 
 /// What a processor did, in percents of its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ProcessorRates {
-    pub(super) user: f64,
-    pub(super) privileged: f64,
-    pub(super) interrupt: f64,
-    pub(super) deferred: f64,
-    pub(super) idle: f64,
+pub(crate) struct ProcessorRates {
+    pub(crate) user: f64,
+    pub(crate) privileged: f64,
+    pub(crate) interrupt: f64,
+    pub(crate) deferred: f64,
+    pub(crate) idle: f64,
 }
 
 impl ProcessorRates {
     /// All but idle.
-    pub(super) fn busy(&self) -> f64 {
+    pub(crate) fn busy(&self) -> f64 {
         self.user + self.privileged
     }
 
@@ -80,41 +80,41 @@ impl ProcessorRates {
 }
 
 /// The name of the sum of all things of a kind.
-pub(super) const TOTAL: &str = "_Total";
+pub(crate) const TOTAL: &str = "_Total";
 
 /// What a thing did between two looks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Rates {
-    pub(super) kind: CounterKind,
-    pub(super) name: String,
-    pub(super) read: OperationRates,
-    pub(super) write: OperationRates,
-    pub(super) other: OperationRates,
+pub(crate) struct Rates {
+    pub(crate) kind: CounterKind,
+    pub(crate) name: String,
+    pub(crate) read: OperationRates,
+    pub(crate) write: OperationRates,
+    pub(crate) other: OperationRates,
     /// Operations under way at the second look.
-    pub(super) in_flight: f64,
+    pub(crate) in_flight: f64,
     /// Requests of a session per second.
-    pub(super) requests: f64,
+    pub(crate) requests: f64,
     /// Bytes sent to its client per second.
-    pub(super) sent: f64,
+    pub(crate) sent: f64,
     /// Bytes received from it per second.
-    pub(super) received: f64,
+    pub(crate) received: f64,
     /// What a processor did.
-    pub(super) processor: ProcessorRates,
+    pub(crate) processor: ProcessorRates,
 }
 
 impl Rates {
     /// Reads and writes together.
-    pub(super) fn data(&self) -> OperationRates {
+    pub(crate) fn data(&self) -> OperationRates {
         self.read.plus(self.write)
     }
 
     /// Whether it is a session: what its messages carried is counted beside what its reads and writes moved.
-    pub(super) fn is_session(&self) -> bool {
+    pub(crate) fn is_session(&self) -> bool {
         matches!(self.kind, CounterKind::SmbSession | CounterKind::IscsiSession)
     }
 
     /// Bytes per second from it and to it; of a session those on the network.
-    pub(super) fn out_and_in(&self) -> (f64, f64) {
+    pub(crate) fn out_and_in(&self) -> (f64, f64) {
         match self.is_session() {
             true => (self.sent, self.received),
             false => (self.read.bytes_per_second, self.write.bytes_per_second),
@@ -122,19 +122,19 @@ impl Rates {
     }
 
     /// Bytes per second in both directions.
-    pub(super) fn bytes(&self) -> f64 {
+    pub(crate) fn bytes(&self) -> f64 {
         let (out, into) = self.out_and_in();
         out + into
     }
 
     /// Requests of all kinds per second.
-    pub(super) fn all_requests(&self) -> f64 {
+    pub(crate) fn all_requests(&self) -> f64 {
         if self.is_session() { self.requests } else { self.data().per_second + self.other.per_second }
     }
 }
 
 /// The sum of each kind of thing that there is one of; of processors the mean, as Performance Monitor has it.
-pub(super) fn totals(rates: &[Rates]) -> Vec<Rates> {
+pub(crate) fn totals(rates: &[Rates]) -> Vec<Rates> {
     let mut totals: BTreeMap<CounterKind, (f64, Rates)> = BTreeMap::new();
     for each in rates {
         let (count, sum) = totals.entry(each.kind).or_default();
@@ -213,7 +213,7 @@ fn of(before: &ObjectCounters, now: &ObjectCounters, seconds: f64) -> Option<Rat
 
 /// The seconds between two looks, and what all that was there both times did; `None` when the node has counted from zero between
 /// them.
-pub(super) fn between(before: &Counters, now: &Counters) -> Option<(f64, Vec<Rates>)> {
+pub(crate) fn between(before: &Counters, now: &Counters) -> Option<(f64, Vec<Rates>)> {
     let nanos = now.monotonic_ns.checked_sub(before.monotonic_ns).filter(|nanos| *nanos > 0)?;
     if before.process != now.process {
         return None;

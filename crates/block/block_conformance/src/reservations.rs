@@ -76,8 +76,8 @@ async fn keys(devices: &[Device]) -> Outcome {
     // A holder that registers anew holds on; one that unregisters lets go.
     done(GROUP, "reserve", of(b)?.reserve(KEYS[1]).await)?;
     shows(c, &KEYS[1..2], Some(KEYS[1])).await?;
-    done(GROUP, "register a holder anew", of(b)?.register(KEYS[0]).await)?;
-    shows(c, &KEYS[..1], Some(KEYS[0])).await?;
+    done(GROUP, "register a holder anew", of(b)?.register(KEYS[2]).await)?;
+    shows(c, &KEYS[2..], Some(KEYS[2])).await?;
     done(GROUP, "unregister a holder", of(b)?.unregister().await)?;
     shows(c, &[], None).await?;
     put(GROUP, c, 0, 8192, 2).await

@@ -45,7 +45,9 @@ pub struct Reservation {
 /// **Answers that get lost.** An operation that ends with another error than `Fenced`, or that is dropped, may have taken effect. Who
 /// goes on reads the state first.
 pub trait Reservations: Send + Sync {
-    /// Registers this initiator under `key`, in place of the key that it had (REGISTER AND IGNORE EXISTING KEY, with APTPL).
+    /// Registers this initiator under `key`, in place of the key that it had (REGISTER AND IGNORE EXISTING KEY, with APTPL). A disk
+    /// that knows what keys mean (`epoch << 16 | node`) may refuse one below the highest epoch that it has accepted
+    /// ([`BlockErrorKind::Fenced`]).
     fn register(&self, key: u64) -> BlockFuture<'_, ()>;
 
     /// Ends this initiator's registration, and the reservation if it holds it. Nothing happens when it has none.

@@ -90,6 +90,7 @@ mod tests {
                 release: String::new(),
                 name: String::new(),
                 api: String::new(),
+                bus: String::new(),
             };
             all.push(found(Key::Member(me()), member.encode().expect("a member")));
         }

@@ -58,6 +58,8 @@ pub struct NodeOptions {
     pub name: String,
     /// Where it answers what others ask of its API, `HOST:PORT`; empty when it does not.
     pub api: String,
+    /// Where it lends its disks to other nodes, `HOST:PORT`; empty when it does not.
+    pub bus: String,
     /// It takes no pools at first.
     pub paused: bool,
     /// Where links of others arrive.
@@ -132,6 +134,7 @@ impl ClusterNode {
             release: options.release,
             name: options.name,
             api: options.api,
+            bus: options.bus,
         };
         let mut work = Work {
             me: options.node,

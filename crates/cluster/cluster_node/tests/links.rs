@@ -51,6 +51,7 @@ impl Scene {
             release: "test".into(),
             name: "one".into(),
             api: String::new(),
+            bus: String::new(),
             permit: cluster_node::NodePermit::default(),
             paused: false,
             listener: std::net::TcpListener::bind((address, port)).expect("bound"),

@@ -133,6 +133,9 @@ pub struct Member {
     /// Where it answers what other nodes ask of its API, `HOST:PORT`; empty when it does not.
     #[serde(default)]
     pub api: String,
+    /// Where it lends its disks to other nodes, `HOST:PORT`; empty when it does not.
+    #[serde(default)]
+    pub bus: String,
 }
 
 impl Value for Member {
@@ -141,7 +144,8 @@ impl Value for Member {
         self.addresses.iter().try_for_each(|address| text(address, "address"))?;
         text(&self.release, "release")?;
         text(&self.name, "name")?;
-        text(&self.api, "address of the API")
+        text(&self.api, "address of the API")?;
+        text(&self.bus, "address of the bus")
     }
 }
 

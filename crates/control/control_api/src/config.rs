@@ -177,7 +177,8 @@ impl Default for PolicyConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
-    /// The disk's stable id; for a file, its absolute path; for a unit of an iSCSI target, `iscsi://HOST:PORT/TARGET/LUN`.
+    /// The disk's stable id; for a file, its absolute path; for a unit of an iSCSI target, `iscsi://HOST:PORT/TARGET/LUN`;
+    /// for a disk of a node of the cluster that all nodes use, `NODE:/PATH`.
     pub id: String,
     /// How to log in to its target, for a unit of one that asks for CHAP.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | pools, how volumes are cached, LUNs, shares | its name and threads, the sizes of its caches |
 //! | targets, initiator groups, CHAP | paths of disks, and what is said of disks |
-//! | disks by a URL: every node reaches them | |
+//! | disks by a URL, or by node and path (`n2:/dev/sdb`): every node reaches them | |
 //! | policies of repair and space, QoS | portals |
 //! | SMB: name, workgroup, signing, encryption, versions | SMB: addresses, interfaces |
 //! | the API: who may use it | the API: addresses, names, certificate |
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Assignment, CacheConfig, Config, Demand, DiskConfig, GroupConfig, HttpConfig, IscsiConfig, LunConfig,
-    NodeConfig, Policy, PolicyConfig, PoolConfig, PortalConfig, QosSettings, ShareConfig, SmbConfig,
-    SmbConstraint, SmbDialect, TargetConfig, VolumeConfig,
+    NodeConfig, NodeDisk, Policy, PolicyConfig, PoolConfig, PortalConfig, QosSettings, ShareConfig,
+    SmbConfig, SmbConstraint, SmbDialect, TargetConfig, VolumeConfig,
 };
 
 /// What all nodes of a cluster have in common: whoever owns a pool serves it by this.
@@ -32,7 +32,7 @@ pub struct SharedConfig {
     pub pools: Vec<PoolConfig>,
     /// How volumes are cached.
     pub volumes: Vec<VolumeConfig>,
-    /// Disks that every node reaches by the same URL.
+    /// Disks that every node reaches by the same name: a URL, or a node and a path.
     #[serde(default)]
     pub disks: Vec<DiskConfig>,
     /// What holds for all targets.
@@ -155,7 +155,9 @@ impl Config {
             http,
             shares,
         } = self;
-        let (of_all, disks): (Vec<_>, Vec<_>) = disks.into_iter().partition(|disk| disk.id.contains("://"));
+        let (of_all, disks): (Vec<_>, Vec<_>) = disks
+            .into_iter()
+            .partition(|disk| disk.id.contains("://") || NodeDisk::parse(&disk.id).is_some());
         let SmbConfig {
             name,
             domain,

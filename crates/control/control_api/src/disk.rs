@@ -89,6 +89,9 @@ pub struct Disk {
     /// Bus ("nvme", "sas", "file").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<String>,
+    /// The node of the cluster that has it, where all nodes use it by node and path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Enclosure, after overrides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enclosure: Option<String>,

@@ -42,6 +42,7 @@ mod http;
 mod iscsi;
 mod job;
 mod listener;
+mod node_disk;
 pub mod openapi;
 mod pool;
 mod problem;
@@ -94,6 +95,7 @@ pub use iscsi::{
 };
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
+pub use node_disk::{NodeDisk, is_unit};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport,
     PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,

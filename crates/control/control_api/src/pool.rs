@@ -115,6 +115,9 @@ pub struct PoolMember {
     pub full_seconds: u64,
     /// What it is made of.
     pub media: MediaType,
+    /// The node of the cluster that has it, in a pool of disks of several nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Enclosure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enclosure: Option<String>,

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use cluster_store::keys::NodeId;
 use control_api::{
     Balance, CheckFinding, Code, DiskConfig, DiskLogin, FaultRule, MediaType, PoolMember, PoolState, Problem,
     Provisioning, Resiliency, Scrub, SpaceState,
@@ -152,6 +153,32 @@ pub trait DiskBackend: Send + Sync + 'static {
     fn open<'a>(&'a self, disk: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>>;
     /// Asks for a unit of an iSCSI target whether it is there, beside whoever has it open.
     fn reach<'a>(&'a self, disk: &'a DiskConfig) -> Work<'a, FoundDisk>;
+    /// Lends those of this node's disks to the others of its cluster that the configuration names (`NODE:/path`), and no others. `found` is
+    /// what discovery says. One call at a time.
+    fn lend<'a>(&'a self, configured: &'a [DiskConfig], found: &'a [FoundDisk]) -> Work<'a, ()> {
+        let _ = (configured, found);
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// These are the members of the cluster now: disks of others end at once. Says whether disks may have come or gone by it.
+    fn meet(&self, members: Vec<NodeSeen>) -> Work<'_, bool> {
+        let _ = members;
+        Box::pin(std::future::ready(Ok(false)))
+    }
+    /// Lends nothing any more: the node stops.
+    fn stop_lending(&self) -> Work<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// A member of the cluster, as far as disks are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSeen {
+    /// Its number.
+    pub node: NodeId,
+    /// What it is called.
+    pub name: String,
+    /// Where it lends its disks, `HOST:PORT`; empty when it does not.
+    pub bus: String,
 }
 
 /// A disk for a pool, with where it is.

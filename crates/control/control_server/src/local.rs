@@ -62,6 +62,7 @@ impl LocalVolumes {
             clock.clone(),
             crate::system::alone(data.path())?,
             tcp_service::Answers::default(),
+            None,
         )?;
         let node = Node::with(data, config, clock, backends);
         node.open_storage().await;

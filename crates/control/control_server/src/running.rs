@@ -74,10 +74,11 @@ impl Running {
         if let (Some(part), Some(store)) = (&part, store) {
             part.keep(store);
         }
+        let bus = membership.as_ref().map(Membership::on_the_bus);
         let parts = |data: &Path, shards: Option<usize>, of: Option<(Ownership, Answers)>| {
             let (ownership, answers) =
                 of.map_or_else(|| Ok((crate::system::alone(data)?, Answers::default())), Ok)?;
-            crate::system::backends(data, shards, clock.clone(), ownership, answers)
+            crate::system::backends(data, shards, clock.clone(), ownership, answers, bus)
         };
         let mut running = Self::begin(options, data, clock.clone(), membership, parts).await?;
         if let Some(part) = &part {

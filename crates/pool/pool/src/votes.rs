@@ -44,8 +44,9 @@ fn room_of(disk: &DiskRecord) -> u64 {
     room_for_rows(checkpoint_room(disk.size))
 }
 
-/// Up to five disks for metadata of so many bytes, and the room that each of them has at least: one of each fault domain in
-/// turn, the largest domains first. Where there is the choice, disks on which the state may double.
+/// Up to five disks for metadata of so many bytes, and the room that each of them has at least: one of each node in turn, and of each
+/// of its enclosures, the largest first. Where there is the choice, disks on which the state may double. Where there are several nodes,
+/// none has half of all votes, so that whichever is lost, the others have a majority (two nodes: two disks each, and the witness).
 pub(crate) fn choose_metadata_disks(state: &PoolState, bytes: u64) -> (Vec<DiskId>, u64) {
     let active = || state.disks.values().filter(|disk| disk.usage == DiskUse::Active);
     let mut rooms: Vec<u64> = active().map(room_of).collect();
@@ -56,15 +57,51 @@ pub(crate) fn choose_metadata_disks(state: &PoolState, bytes: u64) -> (Vec<DiskI
 }
 
 fn in_turn<'a>(disks: impl Iterator<Item = &'a DiskRecord>) -> Vec<DiskId> {
-    let mut domains: BTreeMap<(&str, &str), Vec<DiskId>> = BTreeMap::new();
+    let mut nodes: BTreeMap<&str, BTreeMap<&str, Vec<DiskId>>> = BTreeMap::new();
     for disk in disks {
-        domains.entry((&disk.node, &disk.enclosure)).or_default().push(disk.id);
+        nodes.entry(&disk.node).or_default().entry(&disk.enclosure).or_default().push(disk.id);
     }
-    let mut lists: Vec<Vec<DiskId>> = domains.into_values().collect();
+    let nodes: Vec<Vec<DiskId>> =
+        nodes.into_values().map(|enclosures| one_of_each(enclosures.into_values().collect())).collect();
+    let mut voters = one_of_each(nodes.clone());
+    voters.truncate(METADATA_DISKS_MAX);
+    if nodes.len() > 1 {
+        let of = |voters: &[DiskId], node: &[DiskId]| voters.iter().filter(|id| node.contains(id)).count();
+        while let Some(node) = nodes.iter().find(|node| 2 * of(&voters, node) >= votes(voters.len())) {
+            let Some(last) = voters.iter().rposition(|id| node.contains(id)) else { break };
+            voters.remove(last);
+        }
+    }
+    voters
+}
+
+/// One of each list in turn, the longest lists first.
+fn one_of_each(mut lists: Vec<Vec<DiskId>>) -> Vec<DiskId> {
     lists.sort_by_key(|list| std::cmp::Reverse(list.len()));
     let longest = lists.iter().map(Vec::len).max().unwrap_or(0);
     let in_turn = (0..longest).flat_map(|round| lists.iter().filter_map(move |list| list.get(round)));
-    in_turn.take(METADATA_DISKS_MAX).copied().collect()
+    in_turn.copied().collect()
+}
+
+/// Voters whose node has more votes than it is to have, as many as are too many: those that are not wanted.
+fn too_many_of_a_node(voters: &[DiskRecord], wanted: &[DiskRecord]) -> BTreeSet<DiskId> {
+    let nodes: BTreeSet<&str> = voters.iter().chain(wanted).map(|disk| disk.node.as_str()).collect();
+    if nodes.len() < 2 {
+        return BTreeSet::new();
+    }
+    let of = |disks: &[DiskRecord], node: &str| disks.iter().filter(|disk| disk.node == node).count();
+    let surplus = |node: &str| {
+        let unwanted =
+            voters.iter().filter(|disk| disk.node == node && wanted.iter().all(|to| to.id != disk.id));
+        let many = of(voters, node).saturating_sub(of(wanted, node));
+        unwanted.take(many).map(|disk| disk.id).collect::<Vec<DiskId>>()
+    };
+    nodes.iter().flat_map(|node| surplus(node)).collect()
+}
+
+/// All votes, that of the witness included if it has one.
+fn votes(metadata_disks: usize) -> usize {
+    metadata_disks + usize::from(has_witness_vote(metadata_disks))
 }
 
 /// With an even number of metadata disks the witness breaks the tie.
@@ -74,7 +111,7 @@ pub(crate) fn has_witness_vote(metadata_disks: usize) -> bool {
 
 /// A majority of the metadata disks' votes and the witness's, if it has one.
 pub(crate) fn votes_needed(metadata_disks: usize) -> usize {
-    (metadata_disks + usize::from(has_witness_vote(metadata_disks))) / 2 + 1
+    votes(metadata_disks) / 2 + 1
 }
 
 impl Meta {
@@ -169,7 +206,12 @@ impl Core {
         let leaves = |disk: &DiskRecord| matches!(disk.usage, DiskUse::Retired | DiskUse::Draining);
         let missing = wanted.iter().filter(|id| voters.iter().all(|disk| disk.id != **id));
         let is_small = |disk: &DiskRecord| room_of(disk) < room;
-        let leaving = voters.iter().filter(|disk| leaves(disk) || is_small(disk));
+        let to_be: Vec<DiskRecord> = self
+            .meta
+            .with_state(|state| wanted.iter().filter_map(|id| state.disks.get(id).cloned()).collect());
+        let surplus = too_many_of_a_node(&voters, &to_be);
+        let leaving =
+            voters.iter().filter(|disk| leaves(disk) || is_small(disk) || surplus.contains(&disk.id));
         let mut count = voters.len();
         let mut leaving: VecDeque<DiskRecord> = leaving.cloned().collect();
         for id in missing {
@@ -315,6 +357,61 @@ mod tests {
             state.disks.insert(disk.id, disk);
         }
         state
+    }
+
+    /// Disks of nodes, by the number of each, and how many of each vote.
+    fn of_nodes(counts: &[usize]) -> Vec<usize> {
+        let disks: Vec<(u64, &str)> = counts.iter().flat_map(|count| vec![(10, "a"); *count]).collect();
+        let mut state = state(&disks);
+        let nodes: Vec<usize> =
+            counts.iter().enumerate().flat_map(|(node, count)| vec![node; *count]).collect();
+        for (disk, node) in state.disks.values_mut().zip(&nodes) {
+            disk.node = format!("n{node}");
+        }
+        let voters = choose_metadata_disks(&state, 0).0;
+        let mut votes = vec![0; counts.len()];
+        voters.iter().for_each(|id| votes[nodes[id.0 as usize]] += 1);
+        votes
+    }
+
+    #[test]
+    fn no_node_has_half_of_the_votes() {
+        for (disks, wanted) in [
+            (&[1, 1][..], &[1, 1][..]),
+            (&[3, 3], &[2, 2]),
+            (&[8, 1], &[1, 1]),
+            (&[2, 1], &[1, 1]),
+            (&[1, 1, 1], &[1, 1, 1]),
+            (&[2, 2, 2], &[2, 2, 1]),
+            (&[5, 1, 1], &[2, 1, 1]),
+            (&[1, 1, 1, 1], &[1, 1, 1, 1]),
+            (&[3, 1, 1, 1], &[2, 1, 1, 1]),
+            (&[1, 1, 1, 1, 1, 1], &[1, 1, 1, 1, 1, 0]),
+        ] {
+            let found = of_nodes(disks);
+            assert_eq!(found, wanted, "{disks:?}");
+            let all = votes(found.iter().sum());
+            for lost in &found {
+                assert!(2 * lost < all, "{disks:?}: the others have no majority without {lost}");
+                let left = found.iter().sum::<usize>() - lost;
+                let witness = usize::from(has_witness_vote(found.iter().sum()));
+                assert!(left + witness >= votes_needed(found.iter().sum()));
+            }
+        }
+        assert_eq!(of_nodes(&[6]), [5], "one node has them all");
+    }
+
+    #[test]
+    fn votes_move_when_disks_of_another_node_join() {
+        let mut state = state(&[(10, "a"), (10, "a"), (10, "a"), (10, "a"), (10, "a"), (10, "a")]);
+        for disk in state.disks.values_mut() {
+            disk.node = if disk.id.0 < 3 { "n1" } else { "n2" }.to_owned();
+        }
+        let all = |ids: &[u32]| ids.iter().map(|id| state.disks[&DiskId(*id)].clone()).collect::<Vec<_>>();
+        let gone = too_many_of_a_node(&all(&[0, 1, 2]), &all(&[0, 1, 3, 4]));
+        assert_eq!(gone, BTreeSet::from([DiskId(2)]));
+        assert!(too_many_of_a_node(&all(&[0, 1, 3, 5]), &all(&[0, 2, 3, 4])).is_empty(), "as many as wanted");
+        assert!(too_many_of_a_node(&all(&[0, 1, 2]), &all(&[0, 1])).is_empty(), "one node");
     }
 
     #[test]

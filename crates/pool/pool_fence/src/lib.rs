@@ -130,7 +130,11 @@ pub async fn fence(disk: &dyn BlockDevice, mine: FenceKey) -> Result<(), FenceEr
     if let Some(later) = Seen::read(disk).await?.later_than(mine) {
         return Err(FenceError::Superseded(later));
     }
-    disk.register(mine.get()).await?;
+    match disk.register(mine.get()).await {
+        // One that remembers the highest epoch that it has accepted: that owner has taken it since, or is not there any more.
+        Err(error) if error.kind() == BlockErrorKind::Fenced => return Err(FenceError::Preempted),
+        registered => registered?,
+    }
     take(disk, mine).await
 }
 

@@ -109,6 +109,11 @@ impl IscsiDisk {
         self.shared.is_over() || self.shared.poisoned.load(Ordering::Acquire)
     }
 
+    /// Ends it at once and for good, as somebody knows that its target is not there any more: nobody waits for time-outs.
+    pub fn end(&self, why: &str) {
+        self.shared.give_up(BlockErrorKind::Gone, why);
+    }
+
     /// Ends when nothing that was begun is under way any more, also of what nobody waits for. Call on a shard.
     pub async fn settled(&self) {
         while self.shared.lanes.iter().any(|lane| lane.load() > 0) {

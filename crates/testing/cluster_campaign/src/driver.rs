@@ -36,6 +36,7 @@ impl World {
             release: String::new(),
             name: String::new(),
             api: String::new(),
+            bus: String::new(),
         };
         let now = of.clock.read(self.now, sabotage);
         let machine = Node::new(of.id, self.cluster.clone(), record, self.timings, now);

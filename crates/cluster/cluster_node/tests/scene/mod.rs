@@ -108,6 +108,7 @@ impl Papers {
             release: "test".into(),
             name: self.number.to_string(),
             api: String::new(),
+            bus: String::new(),
             paused: false,
             listener: listener.expect("bound"),
             tls: tls.expect("certificates"),

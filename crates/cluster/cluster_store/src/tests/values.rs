@@ -83,6 +83,7 @@ fn values_come_back() {
         release: "0.1.0".into(),
         name: String::new(),
         api: String::new(),
+        bus: String::new(),
     });
     back(&Beat { incarnation: Incarnation(1), counter: u64::MAX, membership: 7 });
     back(&Owner { epoch: MAX_EPOCH, holder });

@@ -83,6 +83,7 @@ impl Cluster {
             release: String::new(),
             name: String::new(),
             api: String::new(),
+            bus: String::new(),
         };
         let timings = Timings::new(Settings::default()).expect("safe");
         let id = NodeId::new(node as u16 + 1).expect("a number");

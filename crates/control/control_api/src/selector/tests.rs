@@ -20,6 +20,7 @@ fn disk(id: &str) -> Disk {
         media: MediaType::Hdd,
         model: None,
         serial: None,
+        node: None,
         vendor: None,
         bus: None,
         enclosure: None,

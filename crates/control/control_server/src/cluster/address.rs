@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use cluster_identity::{MAX_ADDRESSES, NodeName};
 use control_api::{Code, Problem};
 
-/// The port of links; that of the API between members is the next one, then those of etcd for clients and members.
+/// The port of links; that of the API between members is the next one, then those of etcd for clients and members, and that of the bus.
 pub(crate) const PORT: u16 = 7400;
 /// How many ports a node uses, from that of links on.
-const PORTS: u16 = 4;
+const PORTS: u16 = 5;
 
 /// Where a node is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,11 @@ pub(crate) struct Addresses {
     pub(crate) link: SocketAddr,
     /// Members, and nodes that join, are answered here.
     pub(crate) api: SocketAddr,
+}
+
+/// Where a node whose links arrive there lends its disks to the others.
+pub(crate) fn bus(link: SocketAddr) -> Option<SocketAddr> {
+    Some(SocketAddr::new(link.ip(), link.port().checked_add(PORTS - 1)?))
 }
 
 /// The addresses of this machine that other machines may reach.

@@ -12,6 +12,7 @@ use control_api::Problem;
 use tokio::sync::watch;
 
 use super::{Cluster, Life, users};
+use crate::backend::NodeSeen;
 
 /// Between attempts to read what is shared.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -22,6 +23,8 @@ pub(crate) trait Follows: Send + Sync {
     fn configuration(&self) -> Pin<Box<dyn Future<Output = Result<(), Problem>> + Send + '_>>;
     /// Users and groups.
     fn users(&self) -> Result<(), Problem>;
+    /// Who is a member of the cluster.
+    fn members(&self, members: Vec<NodeSeen>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// Keeps the number of the present life up to date, for as long as the node takes part.
@@ -34,6 +37,24 @@ pub(super) async fn life(of: Life, mut status: watch::Receiver<Status>) {
         of.set(number);
         if status.changed().await.is_err() {
             of.set(0);
+            return;
+        }
+    }
+}
+
+/// Tells the node of the members whenever they change, for as long as it is one of them: a node that was left behind does not know who is away.
+pub(super) async fn members(of: Arc<Cluster>, node: Arc<dyn Follows>, mut status: watch::Receiver<Status>) {
+    let mut known = Vec::new();
+    loop {
+        let now = {
+            let now = status.borrow_and_update();
+            (now.phase == Some(Phase::Member)).then(|| of.seen(&now))
+        };
+        if let Some(now) = now.filter(|now| *now != known) {
+            node.members(now.clone()).await;
+            known = now;
+        }
+        if status.changed().await.is_err() {
             return;
         }
     }

@@ -12,6 +12,8 @@ use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
 use control_api::{Code, Problem};
 use tokio::runtime::{Handle, Runtime};
 
+use crate::system::BusPlace;
+
 /// How a node takes part in a cluster.
 pub struct Membership {
     /// The cluster.
@@ -26,6 +28,8 @@ pub struct Membership {
     pub addresses: Vec<String>,
     /// Where it answers other nodes' requests, `HOST:PORT`; empty when it does not.
     pub api: String,
+    /// Where it lends its disks to other nodes, `HOST:PORT`; empty when it does not.
+    pub bus: String,
     /// Certificates of its links.
     pub tls: LinkTls,
     /// The cluster's times.
@@ -40,6 +44,19 @@ pub struct Membership {
     pub store: Arc<dyn ClusterStore>,
     /// Where beats and the connections to the store run; none for where the node itself does.
     pub runtime: Option<OwnRuntime>,
+}
+
+impl Membership {
+    /// What the node is where nodes use each other's disks.
+    pub(crate) fn on_the_bus(&self) -> BusPlace {
+        BusPlace {
+            cluster: self.cluster.clone(),
+            node: self.node,
+            name: self.name.clone(),
+            secret: self.secret.clone(),
+            listen: self.bus.parse().ok(),
+        }
+    }
 }
 
 /// A thread for what must not wait for anything else of the node: a beat that is late costs the node its pools.
@@ -101,6 +118,7 @@ pub(crate) fn load(data: &Path) -> Result<Option<(Membership, EtcdStore)>, Probl
         listener,
         addresses: record.link_addresses.clone(),
         api: record.api_address.to_string(),
+        bus: super::address::bus(record.link_listen).map(|bus| bus.to_string()).unwrap_or_default(),
         tls,
         timings,
         incarnations,

@@ -34,7 +34,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::{Standing, standing};
-use cluster_node::{ClusterNode, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_node::{ClusterNode, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Step, Transaction};
@@ -53,6 +53,7 @@ pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
 pub use order::{Carried, ChangeOver, START_AGAIN};
 
+use crate::backend::NodeSeen;
 use users::UsersInStore;
 
 /// Tags of target portal groups that each node has.
@@ -95,7 +96,7 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 3]>,
+    following: OnceLock<[JoinHandle<()>; 4]>,
 }
 
 impl Cluster {
@@ -171,6 +172,7 @@ impl Cluster {
             release: env!("CARGO_PKG_VERSION").into(),
             name: of.name,
             api: of.api,
+            bus: of.bus,
             paused: false,
             listener: of.listener,
             tls: of.tls,
@@ -185,7 +187,8 @@ impl Cluster {
         *self.runtime.lock() = of.runtime;
         let _ = self.status.set(status.clone());
         let _ = self.following.set([
-            tokio::spawn(follow::life(self.life.clone(), status)),
+            tokio::spawn(follow::life(self.life.clone(), status.clone())),
+            tokio::spawn(follow::members(self.clone(), node.clone(), status)),
             tokio::spawn(follow::config(self.clone(), node.clone())),
             tokio::spawn(follow::users(self.clone(), node)),
         ]);
@@ -243,6 +246,21 @@ impl Cluster {
                 names.insert(seen.node, name.clone());
             }
         }
+    }
+
+    /// The members, as far as their disks are concerned.
+    fn seen(&self, status: &Status) -> Vec<NodeSeen> {
+        self.learn_names(status);
+        let seen = |state: &MemberState| {
+            let bus = state.member.as_ref().map(|member| member.bus.clone()).unwrap_or_default();
+            NodeSeen { node: state.node, name: self.name_of(state.node), bus }
+        };
+        status.members.iter().map(seen).collect()
+    }
+
+    /// Whether a node of this name is a member now, as far as is known.
+    pub(crate) fn is_member(&self, name: &str) -> bool {
+        self.seen(&self.now()).iter().any(|seen| seen.name == name)
     }
 
     /// The node that owns a pool, as far as is known; none when nobody does.

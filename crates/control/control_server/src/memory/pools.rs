@@ -50,6 +50,7 @@ impl Pools {
             slow_seconds: 0,
             full_seconds: 0,
             media: disk.media,
+            node: None,
             enclosure: disk.enclosure.clone(),
             slot: disk.slot.clone(),
         });

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use control_api::{Issue, Severity};
+use control_api::{Issue, NodeDisk, Severity};
 use uuid::Uuid;
 
 use super::Node;
@@ -56,7 +56,9 @@ impl Node {
     pub(super) fn original_of(&self, known: &Known) -> Option<Known> {
         let (_, member) = says(known)?;
         let first = self.claimant(member)?;
-        (first.found.id != known.found.id && self.is_used(&first)).then_some(first)
+        // A disk of this node that a pool of several nodes has is known by its path, too.
+        let same = NodeDisk::parse(&first.found.id).is_some_and(|node| node.path == known.found.path);
+        (first.found.id != known.found.id && !same && self.is_used(&first)).then_some(first)
     }
 
     /// Remembers which disks are in use as members of a pool, for when they are gone.

@@ -18,7 +18,7 @@ use super::path::{Step, Turn};
 use super::pools::join_all;
 use super::ties::OnVolume;
 use super::{Node, NodeDriver, missing};
-use crate::backend::{Current, DiskContent, OpenTold, PoolDisk, PoolHandle, is_followed};
+use crate::backend::{Current, DiskContent, NodeSeen, OpenTold, PoolDisk, PoolHandle, is_followed};
 use crate::cluster::{Cluster, Follows};
 
 /// How long somebody waits for a pool to come up, or to go, by orders.
@@ -357,6 +357,10 @@ impl Follows for Node {
 
     fn users(&self) -> Result<(), Problem> {
         self.catch_up_users()
+    }
+
+    fn members(&self, members: Vec<NodeSeen>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.meet(members))
     }
 }
 

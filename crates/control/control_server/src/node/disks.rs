@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use control_api::{
-    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, ISCSI_DISK, MediaType, Problem,
-    RescanReport, natural_order,
+    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, ISCSI_DISK, MediaType, NodeDisk,
+    Problem, RescanReport, natural_order,
 };
 use uuid::Uuid;
 
@@ -44,6 +44,7 @@ impl Node {
             }
         };
         found.extend(configured.iter().filter_map(file_disk));
+        self.lend(&configured, &mut found).await;
         found.extend(self.units_there(&configured).await);
         let (new, gone) = self.disks.update(found, &configured);
         for id in &gone {
@@ -241,13 +242,16 @@ impl Node {
         before: &[DiskConfig],
         named: impl IntoIterator<Item = &'a String>,
     ) {
-        let paths = named.into_iter().filter_map(|name| Path::new(name).canonicalize().ok());
+        let (of_nodes, paths): (Vec<&String>, Vec<&String>) =
+            named.into_iter().partition(|name| NodeDisk::parse(name).is_some());
+        let paths = paths.into_iter().filter_map(|name| Path::new(name).canonicalize().ok());
         let is_member = |known: &Known| match &known.content {
             Some(DiskContent::Member { pool, .. }) => self.owns_pool(*pool),
             _ => false,
         };
         let ids: Vec<String> = paths
             .map(|path| path.to_string_lossy().into_owned())
+            .chain(of_nodes.into_iter().cloned())
             .filter(|id| !self.disks.find(id).is_some_and(|known| is_member(&known)))
             .collect();
         let goes = |disk: &DiskConfig| ids.contains(&disk.id) && !before.iter().any(|had| had.id == disk.id);
@@ -271,6 +275,9 @@ impl Node {
     async fn known_or_file(&self, name: &str) -> Result<Known, Problem> {
         if let Some(known) = self.disks.find(name).filter(|known| known.present) {
             return Ok(known);
+        }
+        if NodeDisk::parse(name).is_some() {
+            return self.node_disk(name).await;
         }
         if name.starts_with(ISCSI_DISK) {
             return self.unit(name).await;
@@ -313,6 +320,7 @@ impl Node {
                         serial: None,
                         vendor: None,
                         bus: None,
+                        node: member.node,
                         enclosure: member.enclosure,
                         slot: member.slot,
                         pool: Some(slot.name.clone()),
@@ -340,6 +348,7 @@ impl Node {
             serial: found.serial.clone(),
             vendor: found.vendor.clone(),
             bus: found.bus.clone(),
+            node: NodeDisk::parse(&found.id).map(|disk| disk.node.to_owned()),
             enclosure: found.enclosure.clone(),
             slot: found.slot.clone(),
             pool: None,
@@ -368,7 +377,7 @@ impl Node {
                     info.and_then(|info| info.members.into_iter().find(|member| member.guid == *guid));
                 (disk.state, disk.reason) = match member {
                     Some(member) if known.present => (member.state, member.reason),
-                    Some(_) => (DiskState::Missing, Some("it is not on this machine any more".into())),
+                    Some(_) => (DiskState::Missing, Some(not_here(&found.id))),
                     None if slot.is_some() => (
                         DiskState::Failed,
                         Some("its pool is not open or no longer counts it as a member".into()),
@@ -454,6 +463,14 @@ impl Node {
         self.rescan().await;
         self.retry_closed().await;
         self.shown(&known.found.id)
+    }
+}
+
+/// Why a disk that is missing is not there.
+fn not_here(id: &str) -> String {
+    match NodeDisk::parse(id) {
+        Some(disk) => format!("node {} is away, or does not lend it", disk.node),
+        None => "it is not on this machine any more".to_owned(),
     }
 }
 

@@ -5,7 +5,7 @@
 use control_api::{
     ClusterMember, ClusterMemberState, ClusterPoolState, ClusterStatus, DiskState, Issue, LogMode, Lun,
     LunConfig, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity, SpaceState, Verdict, Volume,
-    human_bytes,
+    human_bytes, many,
 };
 
 use super::Node;
@@ -34,6 +34,18 @@ pub(super) fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
         issue(Severity::Critical, format!("pool {}", pool.name), detail, todo)
     });
     told.chain(unserved).collect()
+}
+
+/// A node that is away has taken its disks along: they have not failed.
+fn findings_of_away(pool: &str, node: &str, disks: usize) -> Issue {
+    let disks = many(disks as u64, "disk");
+    let detail = format!(
+        "node {node} is away with its {disks}; what they miss is noted, and copied to them when it is back"
+    );
+    let todo = format!(
+        "Start node {node} again. If it is gone for good: `holdfast pool replace {pool} DISK` for each of its disks."
+    );
+    issue(Severity::Error, format!("pool {pool}"), detail, todo)
 }
 
 /// The answer to "is all data as redundant as promised?", and a sentence that is as bad as the worst that was found.
@@ -313,7 +325,12 @@ impl Node {
         for (_, handle) in self.open_handles() {
             let info = self.pool_info(&handle);
             let spares = info.members.iter().filter(|member| member.state == DiskState::Spare).count();
+            let away = self.nodes_away(&info);
+            issues.extend(away.iter().map(|(node, disks)| findings_of_away(&info.name, node, *disks)));
             for member in &info.members {
+                if member.node.as_ref().is_some_and(|node| away.contains_key(node)) {
+                    continue;
+                }
                 let severity = match member.state {
                     DiskState::Missing | DiskState::Failed => Severity::Error,
                     DiskState::Retiring => Severity::Info,

@@ -1,9 +1,9 @@
-//! Disks that are units of iSCSI targets: the configuration names them, as no discovery finds them.
+//! Disks that are units of iSCSI targets, those of other nodes among them: the configuration names them, as no discovery finds them.
 //!
 //! One is there as long as its target answers. One that has gone is asked for at each look, and opened anew when it is back: what was open leads to
 //! a session that has ended for good.
 
-use control_api::{DiskConfig, ISCSI_DISK, Problem};
+use control_api::{DiskConfig, Problem, is_unit};
 use futures_util::future::join_all;
 
 use super::disk_table::Known;
@@ -13,7 +13,7 @@ use crate::backend::FoundDisk;
 impl Node {
     /// Units of the configuration that are there.
     pub(super) async fn units_there(&self, configured: &[DiskConfig]) -> Vec<FoundDisk> {
-        let units = configured.iter().filter(|disk| disk.id.starts_with(ISCSI_DISK));
+        let units = configured.iter().filter(|disk| is_unit(&disk.id));
         join_all(units.map(|disk| self.unit_there(disk))).await.into_iter().flatten().collect()
     }
 
@@ -41,8 +41,7 @@ impl Node {
 
     /// Looks at the units again that are not open: other nodes may have written to them, and their targets may have gone.
     pub(super) async fn look_at_units(&self) {
-        let closed =
-            |known: &Known| known.present && known.open.is_none() && known.found.id.starts_with(ISCSI_DISK);
+        let closed = |known: &Known| known.present && known.open.is_none() && is_unit(&known.found.id);
         let units: Vec<Known> = self.disks.all().into_iter().filter(closed).collect();
         join_all(units.iter().map(|unit| self.probe(&unit.found.id))).await;
         for unit in units {

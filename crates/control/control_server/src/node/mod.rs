@@ -22,6 +22,7 @@ mod luns;
 mod mapping;
 mod moves;
 mod namesakes;
+mod node_disks;
 mod path;
 mod pool_disks;
 mod pool_export;
@@ -351,6 +352,7 @@ impl Node {
             note(&what, result);
         }
         self.disks.close_all();
+        note("disks that are lent", self.backends.disks.stop_lending().await);
         note("shards", self.backends.shards.stop().await);
         if failed.is_empty() {
             Ok(())

@@ -28,10 +28,12 @@ impl Node {
     }
 
     /// Adds disks.
-    pub async fn pool_add_disk(&self, pool: &str, request: AddDisk) -> Result<PoolDetail, Problem> {
+    pub async fn pool_add_disk(&self, pool: &str, mut request: AddDisk) -> Result<PoolDetail, Problem> {
         let _turns = self.turn_of_pool(pool).await?;
         let _taking = self.taking.lock().await;
-        let (_, handle) = self.pool(pool)?;
+        let (guid, handle) = self.pool(pool)?;
+        let others: Vec<String> = self.disks_of(guid).into_iter().map(|known| known.found.id).collect();
+        self.for_all_nodes(request.disk.as_mut_slice(), &others, &request.select)?;
         let before = self.config.with(|config| config.disks.clone());
         if let Err(problem) = self.add_disks(&handle, &request).await {
             self.forget_files(&before, &request.disk).await;
@@ -245,11 +247,13 @@ impl Node {
         self: &Arc<Self>,
         pool: &str,
         disk: &str,
-        request: ReplaceDisk,
+        mut request: ReplaceDisk,
     ) -> Result<Done, Problem> {
         let _turns = self.turn_of_pool(pool).await?;
         let _taking = self.taking.lock().await;
         let (guid, handle) = self.pool(pool)?;
+        let others: Vec<String> = self.disks_of(guid).into_iter().map(|known| known.found.id).collect();
+        self.for_all_nodes(request.with.as_mut_slice(), &others, &[])?;
         let member = self.member(&handle, disk)?;
         let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
         if let Some(with) = &request.with {

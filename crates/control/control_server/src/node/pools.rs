@@ -104,11 +104,15 @@ impl Node {
     }
 
     /// Makes a pool.
-    pub async fn pool_create(&self, request: PoolCreate) -> Result<PoolDetail, Problem> {
+    pub async fn pool_create(&self, mut request: PoolCreate) -> Result<PoolDetail, Problem> {
         drop(self.changes.lock().await);
         let _taking = self.taking.lock().await;
         self.refuse_new_pool(&request.name, request.slab_bytes)?;
         refuse_no_disk(&request.disks, &request.select)?;
+        let named: Vec<String> = request.disks.iter().chain(&request.spares).cloned().collect();
+        for names in [&mut request.disks, &mut request.spares] {
+            self.for_all_nodes(names, &named, &request.select)?;
+        }
         let before = self.config.with(|config| config.disks.clone());
         let mut disks = Vec::new();
         let wanted = request

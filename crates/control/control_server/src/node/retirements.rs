@@ -203,6 +203,7 @@ mod tests {
             slow_seconds: 0,
             full_seconds: 0,
             media: MediaType::Unspecified,
+            node: None,
             enclosure: None,
             slot: None,
         }

@@ -13,18 +13,23 @@ use crate::backend::{DiskContent, PoolDisk};
 impl Node {
     /// Which disks selectors choose; nothing is done with them. Where it is said what they are for, what that would refuse is refused here,
     /// by the same checks and in the same words.
-    pub async fn disk_select(&self, request: DiskSelect) -> Result<Vec<Disk>, Problem> {
+    pub async fn disk_select(&self, mut request: DiskSelect) -> Result<Vec<Disk>, Problem> {
         drop(self.changes.lock().await);
         let _taking = self.taking.lock().await;
         if let Some(name) = &request.new_pool {
             self.refuse_new_pool(name, request.slab_bytes)?;
         }
+        let mut others: Vec<String> = request.disks.iter().chain(&request.except).cloned().collect();
         if let Some(pool) = &request.pool {
-            self.pool(pool)?;
+            let (guid, _) = self.pool(pool)?;
+            others.extend(self.disks_of(guid).into_iter().map(|known| known.found.id));
         }
         let for_pool = request.new_pool.is_some() || request.pool.is_some();
         if for_pool {
             refuse_no_disk(&request.disks, &request.select)?;
+            for names in [&mut request.disks, &mut request.except] {
+                self.for_all_nodes(names, &others, &request.select)?;
+            }
         }
         let mut chosen: Vec<Disk> = Vec::new();
         let mut taken: Vec<String> = Vec::new();

@@ -15,8 +15,9 @@ use block_iscsi::IscsiDisk;
 use block_local::{LocalDisk, OpenMode};
 use block_wrappers::{Fault, WatchedDisk};
 use control_api::{
-    Code, DiskConfig, DiskLogin, FaultKind, FaultOperation, FaultRule, ISCSI_DISK, MediaType, Problem,
+    Code, DiskConfig, DiskLogin, FaultKind, FaultOperation, FaultRule, MediaType, NodeDisk, Problem,
 };
+use disk_gate::GatedDisk;
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::url::Url;
 use parking_lot::Mutex;
@@ -26,8 +27,9 @@ use uuid::Uuid;
 use observe::IoTotals;
 use shard_runtime::Clock;
 
+use super::bus::Bus;
 use super::shards::SystemShards;
-use crate::backend::{DiskBackend, DiskContent, FoundDisk, OpenDisk, Work};
+use crate::backend::{DiskBackend, DiskContent, FoundDisk, NodeSeen, OpenDisk, Work};
 use iscsi::{For, Initiator};
 
 /// Everything that names data of others lies in this much at either end of a disk (`pool_format::foreign`).
@@ -41,6 +43,8 @@ pub struct SystemDisk {
     local: Option<Arc<LocalDisk>>,
     /// The same, where it is a unit of an iSCSI target.
     unit: Option<Arc<IscsiDisk>>,
+    /// The same, where it is lent to other nodes.
+    gated: Option<GatedDisk>,
     shards: Arc<SystemShards>,
     shard: usize,
 }
@@ -72,6 +76,9 @@ impl SystemDisk {
 
     /// Ends when nothing that was begun on it is under way any more; of a disk of this machine, whoever waits for it knows.
     pub(super) async fn settled(&self) -> Result<(), Problem> {
+        if let Some(gated) = &self.gated {
+            gated.settled().await;
+        }
         let Some(unit) = self.unit.clone() else { return Ok(()) };
         let settled = move || async move {
             unit.settled().await;
@@ -88,7 +95,7 @@ impl SystemDisk {
 }
 
 /// What is on a device.
-async fn look(device: Device) -> Result<DiskContent, Problem> {
+pub(super) async fn look(device: Device) -> Result<DiskContent, Problem> {
     let block = u64::from(device.geometry().block_size);
     let size = device.size();
     // Whole blocks, of small disks too.
@@ -187,7 +194,7 @@ impl OpenDisk for SystemDisk {
     }
 
     fn is_shared(&self) -> bool {
-        self.unit.is_some()
+        self.unit.is_some() || self.gated.is_some()
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
@@ -195,11 +202,31 @@ impl OpenDisk for SystemDisk {
     }
 }
 
+/// How a unit is reached, and as whom.
+struct Way {
+    url: Url,
+    login: Option<DiskLogin>,
+    initiator: IscsiName,
+}
+
+/// A device, with what it is made of.
+struct Opened {
+    device: Device,
+    local: Option<Arc<LocalDisk>>,
+    unit: Option<Arc<IscsiDisk>>,
+    gated: Option<GatedDisk>,
+}
+
+/// This node's own initiator at the gates of its disks.
+const OWN_PORT: &str = "own";
+
 /// The disks of this machine.
 pub struct SystemDisks {
     shards: Arc<SystemShards>,
     clock: Arc<dyn Clock>,
     initiator: IscsiName,
+    /// The way to disks of other nodes, and this node's own that are lent; none on a node of its own.
+    bus: Option<Arc<Bus>>,
     /// Units that are open, by their addresses: a second opening under this node's name would end the sessions of the first.
     units: Mutex<BTreeMap<String, Arc<OpenUnit>>>,
     next: AtomicUsize,
@@ -212,30 +239,69 @@ impl SystemDisks {
     /// Disks that do their I/O on these shards. `initiator` is this node's name at iSCSI targets, and no other's.
     #[must_use]
     pub fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, initiator: IscsiName) -> Self {
-        Self { shards, clock, initiator, units: Mutex::default(), next: AtomicUsize::new(0) }
+        Self { shards, clock, initiator, bus: None, units: Mutex::default(), next: AtomicUsize::new(0) }
+    }
+
+    /// The same on the bus of a cluster.
+    #[must_use]
+    pub(super) fn on_bus(self, bus: Option<Arc<Bus>>) -> Self {
+        Self { bus, ..self }
+    }
+
+    fn bus(&self, id: &str) -> Result<&Arc<Bus>, Problem> {
+        self.bus.as_ref().ok_or_else(|| {
+            let detail = format!("disk {id}: this node is on its own, and has its own disks only.");
+            Problem::new(Code::InvalidRequest, detail).todo("Name the disk by its path.")
+        })
+    }
+
+    /// Where a unit is, under which name it is known, and as whom this node logs in there.
+    fn way_to(&self, id: &str, login: Option<DiskLogin>) -> Result<(String, Way), Problem> {
+        if let Some(disk) = NodeDisk::parse(id) {
+            let bus = self.bus(id)?;
+            let (url, login) = bus.way_to(id, &disk)?;
+            return Ok((id.to_owned(), Way { url, login: Some(login), initiator: bus.initiator()? }));
+        }
+        let (known, url) = iscsi::address(id)?;
+        Ok((known, Way { url, login, initiator: self.initiator.clone() }))
     }
 
     /// Opens a unit to use it, or shares what is open.
     async fn unit(&self, shard: usize, disk: &FoundDisk) -> Result<Arc<IscsiDisk>, Problem> {
-        let (address, url) = iscsi::address(&disk.id)?;
+        let (address, way) = self.way_to(&disk.id, disk.login.clone())?;
         let open = self.units.lock().entry(address).or_default().clone();
         let mut open = open.lock().await;
         if let Some(unit) = open.upgrade().filter(|unit| !unit.is_gone()) {
             return Ok(unit);
         }
-        let unit = Arc::new(self.open_unit(shard, (url, disk.login.clone()), For::Use).await?);
+        let unit = Arc::new(self.open_unit(shard, way, For::Use).await?);
         *open = Arc::downgrade(&unit);
         Ok(unit)
     }
 
-    async fn open_unit(
-        &self,
-        shard: usize,
-        (url, login): (Url, Option<DiskLogin>),
-        wanted: For,
-    ) -> Result<IscsiDisk, Problem> {
-        let initiator = Initiator { name: self.initiator.clone(), clock: self.clock.clone() };
-        self.shards.run(shard, move || iscsi::open(initiator, url, login, wanted)).await
+    async fn open_unit(&self, shard: usize, way: Way, wanted: For) -> Result<IscsiDisk, Problem> {
+        let initiator = Initiator { name: way.initiator, clock: self.clock.clone() };
+        self.shards.run(shard, move || iscsi::open(initiator, way.url, way.login, wanted)).await
+    }
+
+    /// The device of a disk, and what else is known of what it is.
+    async fn device(&self, shard: usize, disk: &FoundDisk) -> Result<Opened, Problem> {
+        if let Some(named) = NodeDisk::parse(&disk.id)
+            && let bus = self.bus(&disk.id)?
+            && bus.is_ours(&named)
+        {
+            let (gate, _) = bus.own(&disk.id)?;
+            let gated = GatedDisk::new(gate, OWN_PORT)
+                .map_err(|error| Problem::new(Code::Io, format!("disk {}: {error}.", disk.id)))?;
+            let device = Arc::new(gated.clone());
+            return Ok(Opened { device, local: None, unit: None, gated: Some(gated) });
+        }
+        if control_api::is_unit(&disk.id) {
+            let unit = self.unit(shard, disk).await?;
+            return Ok(Opened { device: unit.clone(), local: None, unit: Some(unit), gated: None });
+        }
+        let local = Arc::new(Self::open_local(disk)?);
+        Ok(Opened { device: local.clone(), local: Some(local), unit: None, gated: None })
     }
 
     fn open_local(disk: &FoundDisk) -> Result<LocalDisk, Problem> {
@@ -263,18 +329,13 @@ impl DiskBackend for SystemDisks {
     fn open<'a>(&'a self, disk: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>> {
         Box::pin(async move {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
-            let (device, local, unit): (Device, _, _) = if disk.id.starts_with(ISCSI_DISK) {
-                let unit = self.unit(shard, disk).await?;
-                (unit.clone(), None, Some(unit))
-            } else {
-                let local = Arc::new(Self::open_local(disk)?);
-                (local.clone(), Some(local), None)
-            };
+            let Opened { device, local, unit, gated } = self.device(shard, disk).await?;
             let disk: Arc<dyn OpenDisk> = Arc::new(SystemDisk {
                 id: disk.id.clone(),
                 device: Arc::new(WatchedDisk::new(device, self.clock.clone())),
                 local,
                 unit,
+                gated,
                 shards: self.shards.clone(),
                 shard,
             });
@@ -284,8 +345,14 @@ impl DiskBackend for SystemDisks {
 
     fn reach<'a>(&'a self, disk: &'a DiskConfig) -> Work<'a, FoundDisk> {
         Box::pin(async move {
-            let (id, url) = iscsi::address(&disk.id)?;
-            let unit = self.open_unit(0, (url, disk.login.clone()), For::Look).await?;
+            if let Some(named) = NodeDisk::parse(&disk.id)
+                && let bus = self.bus(&disk.id)?
+                && bus.is_ours(&named)
+            {
+                return bus.own(&disk.id).map(|(_, found)| found);
+            }
+            let (id, way) = self.way_to(&disk.id, disk.login.clone())?;
+            let unit = self.open_unit(0, way, For::Look).await?;
             Ok(FoundDisk {
                 path: id.clone(),
                 id,
@@ -295,6 +362,48 @@ impl DiskBackend for SystemDisks {
                 login: disk.login.clone(),
                 ..FoundDisk::default()
             })
+        })
+    }
+
+    fn lend<'a>(&'a self, configured: &'a [DiskConfig], found: &'a [FoundDisk]) -> Work<'a, ()> {
+        Box::pin(async move {
+            if let Some(bus) = &self.bus {
+                bus.lend(configured, found).await;
+            }
+            Ok(())
+        })
+    }
+
+    fn meet(&self, members: Vec<NodeSeen>) -> Work<'_, bool> {
+        Box::pin(async move {
+            let Some(bus) = &self.bus else { return Ok(false) };
+            let met = bus.meet(&members).await;
+            if met.gone.is_empty() {
+                return Ok(met.came);
+            }
+            let theirs = |id: &str| NodeDisk::parse(id).is_some_and(|disk| met.gone.contains(disk.node));
+            let open: Vec<Arc<OpenUnit>> = {
+                let units = self.units.lock();
+                units.iter().filter(|(id, _)| theirs(id)).map(|(_, unit)| unit.clone()).collect()
+            };
+            for unit in open {
+                // One that is being opened now finds out by itself.
+                if let Ok(unit) = unit.try_lock()
+                    && let Some(unit) = unit.upgrade()
+                {
+                    unit.end("its node is no member of the cluster any more");
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    fn stop_lending(&self) -> Work<'_, ()> {
+        Box::pin(async move {
+            if let Some(bus) = &self.bus {
+                bus.stop().await;
+            }
+            Ok(())
         })
     }
 }

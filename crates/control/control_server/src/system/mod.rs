@@ -1,5 +1,6 @@
 //! The parts of this machine behind the node's seams.
 
+mod bus;
 mod disks;
 mod earlier_witness;
 mod fence;
@@ -30,6 +31,8 @@ use tokio::runtime::Handle;
 
 use crate::backend::Backends;
 use crate::cluster::Life;
+use bus::Bus;
+pub(crate) use bus::BusPlace;
 pub use disks::{SystemDisk, SystemDisks};
 use earlier_witness::EarlierVotes;
 use fence::SystemFence;
@@ -57,6 +60,7 @@ pub(crate) fn backends(
     clock: Arc<dyn Clock>,
     ownership: Ownership,
     answers: Answers,
+    bus: Option<BusPlace>,
 ) -> Result<Backends, Problem> {
     let node = ownership.id();
     // Targets tell nodes apart by their names, disks by a number in the key of their registrations.
@@ -68,11 +72,12 @@ pub(crate) fn backends(
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
     let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone()));
+    let bus = bus.map(|place| Bus::new(place, data, shards.clone())).transpose()?;
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
     let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?, budget.clone()));
     Ok(Backends {
-        disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator)),
+        disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator).on_bus(bus)),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),
         owner: Arc::new(ownership),
         fence: Arc::new(fence),

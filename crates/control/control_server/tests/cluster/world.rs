@@ -82,6 +82,7 @@ impl World {
             listener,
             addresses: vec![address],
             api: String::new(),
+            bus: String::new(),
             tls,
             timings: Timings::new(patient()).expect("times"),
             incarnations: Incarnations::open(&self.dir.path().join(format!("lives-{number}")))

@@ -213,6 +213,7 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
             2 => MediaType::Hdd,
             _ => MediaType::Unspecified,
         },
+        node: some(&record.node),
         enclosure: some(&record.enclosure),
         slot: some(&record.slot),
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use block_device::Device;
-use control_api::{Code, MediaType, Problem};
+use control_api::{Code, MediaType, NodeDisk, Problem};
 use parking_lot::Mutex;
 use pool::{
     CreateOptions, DiskDescription, Epoch, Guid, NewDisk, OpenOptions, Pool, PoolErrorKind, Surroundings,
@@ -99,7 +99,7 @@ pub(super) fn new_disk(disk: &PoolDisk) -> Result<NewDisk, Problem> {
             media,
             enclosure: disk.enclosure.clone().unwrap_or_default(),
             slot: disk.slot.clone().unwrap_or_default(),
-            node: String::new(),
+            node: NodeDisk::parse(&disk.id).map(|disk| disk.node.to_owned()).unwrap_or_default(),
             model: String::new(),
             serial: String::new(),
         },

@@ -1,0 +1,159 @@
+//! The report: what is wrong, worst first, then section by section how everything is. Made of a bundle and nothing else.
+
+use control_api::{Severity, Status};
+use serde::Serialize;
+
+use super::bundle::Bundle;
+use super::samples::{self, Sample, VolumePerformance};
+use super::sections::{self, Section};
+use crate::table::word;
+
+/// How many of something there should be.
+#[derive(Clone, Debug)]
+pub(super) struct Expected {
+    pub(super) what: &'static str,
+    pub(super) count: u64,
+}
+
+/// Something that needs attention.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) subject: String,
+    /// What is wrong, and what that means.
+    pub(super) detail: String,
+    /// What to do.
+    pub(super) todo: String,
+}
+
+/// The whole.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Report {
+    /// `the node`, or the archive.
+    pub(super) source: String,
+    pub(super) node: String,
+    pub(super) version: String,
+    pub(super) made_unix: u64,
+    /// As `status` has it; `unknown` where the node does not answer.
+    pub(super) verdict: String,
+    pub(super) summary: String,
+    /// Worst first.
+    pub(super) findings: Vec<Finding>,
+    pub(super) sections: Vec<Section>,
+    /// The busiest volume first.
+    pub(super) performance: Vec<VolumePerformance>,
+    /// Seconds that the performance is of.
+    pub(super) samples: u64,
+    /// What the charts are drawn of.
+    #[serde(skip)]
+    pub(super) seconds: Vec<Sample>,
+    /// What could not be looked at, and why.
+    pub(super) missing: std::collections::BTreeMap<String, String>,
+}
+
+impl Report {
+    pub(super) fn of(bundle: &Bundle, source: &str, expected: &[Expected]) -> Self {
+        let manifest = &bundle.manifest;
+        let status = bundle.json::<Status>("status.json").ok();
+        let sections = sections::all(bundle, status.as_ref());
+        let seconds: Vec<Sample> = bundle.json("samples.json").unwrap_or_default();
+        let mut findings = told(manifest.unreachable.as_deref(), status.as_ref());
+        findings.extend(expected.iter().filter_map(|expected| unexpected(expected, &sections)));
+        findings.sort_by_key(|finding| finding.severity);
+        Self {
+            source: source.to_owned(),
+            node: manifest.node.clone(),
+            version: manifest.version.clone(),
+            made_unix: manifest.made_unix,
+            verdict: status.as_ref().map_or_else(|| "unknown".into(), |status| word(&status.verdict)),
+            summary: match &status {
+                Some(status) => status.summary.clone(),
+                None => "UNKNOWN: the node does not answer; what follows is what its machine and its configuration tell".into(),
+            },
+            findings,
+            performance: samples::by_volume(&seconds),
+            samples: seconds.iter().map(|sample| sample.sample).max().unwrap_or(0),
+            seconds,
+            sections,
+            missing: manifest.missing.clone(),
+        }
+    }
+}
+
+/// What the node says of itself; or that it says nothing.
+fn told(unreachable: Option<&str>, status: Option<&Status>) -> Vec<Finding> {
+    if let Some(why) = unreachable {
+        return vec![Finding {
+            severity: Severity::Critical,
+            subject: "node".into(),
+            detail: format!(
+                "it does not answer, so that nothing is served by it, and nothing is known of its disks ({why})"
+            ),
+            todo: "start it: systemctl start holdfast; if it ends again, journalctl -u holdfast -e says why"
+                .into(),
+        }];
+    }
+    let issues = status.into_iter().flat_map(|status| &status.issues);
+    let finding = |issue: &control_api::Issue| Finding {
+        severity: issue.severity,
+        subject: issue.subject.clone(),
+        detail: issue.detail.clone(),
+        todo: issue.todo.clone(),
+    };
+    issues.map(finding).collect()
+}
+
+/// A number that is not what it should be.
+fn unexpected(expected: &Expected, sections: &[Section]) -> Option<Finding> {
+    let found = sections.iter().find(|section| section.name == expected.what)?.count;
+    if found == Some(expected.count) {
+        return None;
+    }
+    let (count, what) = (expected.count, sections::one(expected.what));
+    let fewer = found.is_none_or(|found| found < count);
+    Some(Finding {
+        severity: if fewer { Severity::Error } else { Severity::Warning },
+        subject: expected.what.to_owned(),
+        detail: match found {
+            Some(found) => format!("{} expected, {found} found", crate::units::many(count, what)),
+            None => format!("{} expected; how many there are is not known", crate::units::many(count, what)),
+        },
+        todo: if fewer {
+            format!("find out which {what} is not there, and why")
+        } else {
+            format!("if the new {what} belongs here, expect one more")
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_down_is_the_worst_finding() {
+        let mut bundle = Bundle::new("1", 0);
+        bundle.manifest.unreachable = Some("refused".into());
+        bundle.put("config.toml", "schema = 1\n");
+        let expected = [Expected { what: "disks", count: 4 }];
+        let report = Report::of(&bundle, "x", &expected);
+        assert_eq!(report.verdict, "unknown");
+        assert_eq!(report.findings[0].severity, Severity::Critical);
+        assert!(
+            report.findings.iter().any(|finding| finding.detail.contains("4 disks expected")),
+            "{:?}",
+            report.findings
+        );
+    }
+
+    #[test]
+    fn other_numbers_than_expected_are_findings() {
+        let section = |count| Section { name: "disks", count: Some(count), ..Section::default() };
+        let expected = Expected { what: "disks", count: 3 };
+        assert_eq!(unexpected(&expected, &[section(3)]), None);
+        assert_eq!(unexpected(&expected, &[section(2)]).unwrap().severity, Severity::Error);
+        let more = unexpected(&expected, &[section(4)]).unwrap();
+        assert_eq!(more.severity, Severity::Warning);
+        assert_eq!(more.detail, "3 disks expected, 4 found");
+    }
+}

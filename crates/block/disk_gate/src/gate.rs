@@ -1,0 +1,236 @@
+//! The gate itself: changes of who may write, one at a time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use block_device::{BlockError, BlockErrorKind, BlockFuture, Device};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::port::Port;
+use crate::record::{DiskIdentity, decode, encode};
+use crate::records::Records;
+use crate::table::{Registration, Table};
+
+/// Most initiators that a gate knows at a time; those that nobody uses and that are not registered make room.
+const MAX_PORTS: usize = 4096;
+
+/// Says which disk a device is now.
+pub trait Identify: Send + Sync + 'static {
+    /// The identity of what the device holds. The same as long as it is the same member of the same pool.
+    fn identify<'a>(&'a self, device: &'a Device) -> BlockFuture<'a, DiskIdentity>;
+}
+
+/// How a gate is opened.
+pub struct Settings {
+    /// The disk, which nobody else has open.
+    pub device: Device,
+    /// What it is called.
+    pub name: String,
+    /// Where what must be kept is kept.
+    pub records: Arc<dyn Records>,
+    /// Which disk it is.
+    pub identify: Arc<dyn Identify>,
+}
+
+/// Why a gate is not opened, or an initiator not let near it.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The disk cannot be read.
+    #[error("{0}")]
+    Disk(#[source] BlockError),
+    /// Too many initiators use it.
+    #[error("more than {MAX_PORTS} initiators use the disk")]
+    Ports,
+}
+
+/// What is known, in memory.
+struct State {
+    table: Table,
+    /// What a change that is under way makes of it: nobody begins who loses by it.
+    next: Option<Table>,
+    ports: BTreeMap<Box<str>, Arc<Port>>,
+    /// Why nobody may write, whatever the table says.
+    broken: Option<String>,
+}
+
+impl State {
+    fn permits(&self, port: &str) -> bool {
+        self.broken.is_none()
+            && self.table.permits(port)
+            && self.next.as_ref().is_none_or(|next| next.permits(port))
+    }
+
+    /// Nobody writes any more.
+    fn break_down(&mut self, why: String) {
+        self.ports.values().for_each(|port| port.bar());
+        self.broken.get_or_insert(why);
+    }
+}
+
+/// The gate of one disk.
+pub struct Gate {
+    pub(crate) device: Device,
+    name: String,
+    records: Arc<dyn Records>,
+    identify: Arc<dyn Identify>,
+    /// Held by whoever changes the table.
+    changing: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+impl Gate {
+    /// Opens the gate of a disk, with what is kept of it. One whose record is damaged is opened as well: it says so, and nobody writes.
+    /// Call on a shard.
+    ///
+    /// # Errors
+    /// When the disk cannot be read.
+    pub async fn open(settings: Settings) -> Result<Arc<Self>, GateError> {
+        let Settings { device, name, records, identify } = settings;
+        let disk = identify.identify(&device).await.map_err(GateError::Disk)?;
+        let load = records.clone();
+        let (table, broken) = match on_thread(move || load.load(disk)).await {
+            Ok(None) => (Table::default(), None),
+            Ok(Some(bytes)) => match decode(disk, &bytes) {
+                Ok(table) => (table, None),
+                Err(error) => (Table::default(), Some(error.to_string())),
+            },
+            Err(error) => (Table::default(), Some(error.to_string())),
+        };
+        let broken = broken.map(|why| {
+            let place = records.place(disk);
+            let why = format!(
+                "what is kept of its reservations, {place}, cannot be used: {why}. Nobody may write to the disk, as a former owner might. When no node uses its pool, remove the file, and start this node again"
+            );
+            tracing::error!("disk {name}: {why}");
+            why
+        });
+        let state = Mutex::new(State { table, next: None, ports: BTreeMap::new(), broken });
+        Ok(Arc::new(Self { device, name, records, identify, changing: tokio::sync::Mutex::new(()), state }))
+    }
+
+    /// What the disk is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The disk itself, for what does not change it.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Why nobody may write, where that is so.
+    #[must_use]
+    pub fn broken(&self) -> Option<String> {
+        self.state.lock().broken.clone()
+    }
+
+    /// Who is registered, in the order of their names.
+    #[must_use]
+    pub fn registrations(&self) -> Vec<Registration> {
+        let state = self.state.lock();
+        let all = state.table.registered.iter();
+        all.map(|(port, key)| Registration { port: port.clone(), key: *key }).collect()
+    }
+
+    /// The initiator of this name: the same word for all who have the name.
+    pub(crate) fn port(&self, name: &str) -> Result<Arc<Port>, GateError> {
+        let mut state = self.state.lock();
+        if let Some(port) = state.ports.get(name) {
+            return Ok(port.clone());
+        }
+        if state.ports.len() >= MAX_PORTS {
+            // Nothing is under way at one that nobody else has.
+            state.ports.retain(|_, port| Arc::strong_count(port) > 1);
+        }
+        if state.ports.len() >= MAX_PORTS {
+            return Err(GateError::Ports);
+        }
+        let port = Arc::new(Port::new(name, !state.permits(name)));
+        state.ports.insert(name.into(), port.clone());
+        Ok(port)
+    }
+
+    /// Reads the table.
+    pub(crate) fn look<T>(
+        &self,
+        doing: &'static str,
+        look: impl FnOnce(&Table) -> T,
+    ) -> Result<T, BlockError> {
+        let state = self.state.lock();
+        match &state.broken {
+            // Nobody knows who is registered.
+            Some(why) => Err(BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone())),
+            None => Ok(look(&state.table)),
+        }
+    }
+
+    /// Why a port must not write now.
+    pub(crate) fn refusal(&self, doing: &'static str) -> BlockError {
+        match &self.state.lock().broken {
+            Some(why) => BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone()),
+            None => BlockError::new(BlockErrorKind::Fenced, doing)
+                .on(&self.name)
+                .because("the disk is reserved, and this initiator is not registered"),
+        }
+    }
+
+    /// Changes the table: bars those who lose by it, waits for what they have under way, keeps it, and lets those in who win by it. To be
+    /// carried out to its end.
+    pub(crate) async fn change(
+        &self,
+        doing: &'static str,
+        change: impl FnOnce(&mut Table) -> Result<(), BlockError>,
+    ) -> Result<(), BlockError> {
+        let _one = self.changing.lock().await;
+        let before = self.look(doing, Table::clone)?;
+        let mut after = before.clone();
+        change(&mut after).map_err(|error| error.on(&self.name))?;
+        if after == before {
+            return Ok(());
+        }
+        // A disk that was made a member meanwhile has another identity.
+        let disk = self.identify.identify(&self.device).await.map_err(|error| error.on(&self.name))?;
+        let losers: Vec<Arc<Port>> = {
+            let mut state = self.state.lock();
+            state.next = Some(after.clone());
+            let losers = state.ports.values().filter(|port| !after.permits(&port.name));
+            losers.inspect(|port| port.bar()).cloned().collect()
+        };
+        for port in losers {
+            port.idle().await;
+        }
+        let (records, record) = (self.records.clone(), encode(disk, &after));
+        let kept = on_thread(move || records.save(disk, &record)).await;
+        let mut state = self.state.lock();
+        if let Err(error) = kept {
+            // Which of both states comes back after a crash, nobody knows.
+            let why =
+                format!("what is to be kept of its reservations, {}: {error}", self.records.place(disk));
+            tracing::error!("disk {}: nobody may write any more: {why}", self.name);
+            let error = BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone());
+            state.break_down(why);
+            return Err(error);
+        }
+        state.table = after;
+        state.next = None;
+        for port in state.ports.values() {
+            if state.permits(&port.name) { port.admit() } else { port.bar() }
+        }
+        Ok(())
+    }
+}
+
+/// Runs what blocks on a thread of its own.
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (done, result) = oneshot::channel();
+    shard_runtime::spawn_thread("gate", move || {
+        let _ = done.send(work());
+    })?;
+    result.await.unwrap_or_else(|_| Err(io::Error::other("the thread has ended")))
+}
