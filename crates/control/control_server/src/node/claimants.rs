@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 use super::Node;
 use super::disk_table::Known;
-use super::disks::vanished;
-use crate::backend::{DiskContent, PoolHandle};
+use super::disks::{pool_disk, vanished};
+use crate::backend::{DiskContent, PoolDisk, PoolHandle};
 
 /// The pool and the member that a disk says that it is.
 fn says(known: &Known) -> Option<(Uuid, Uuid)> {
@@ -134,6 +134,22 @@ impl Node {
             self.disks.change(id, |known| known.open = None);
         }
         replaced
+    }
+
+    /// The members of a pool that are there.
+    pub(super) fn members(&self, pool: Uuid) -> Vec<(Uuid, PoolDisk)> {
+        let mut members = Vec::new();
+        for known in self.disks.all() {
+            if let Some(DiskContent::Member { pool: of, disk, .. }) = &known.content
+                && *of == pool
+                && known.present
+                && !vanished(&known)
+                && let Some(disk_handle) = pool_disk(&known, false)
+            {
+                members.push((*disk, disk_handle));
+            }
+        }
+        members
     }
 
     /// Tells a pool what its disks are called.

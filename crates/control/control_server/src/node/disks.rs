@@ -165,22 +165,6 @@ impl Node {
         here && self.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid))
     }
 
-    /// The members of a pool that are there.
-    pub(super) fn members(&self, pool: Uuid) -> Vec<(Uuid, PoolDisk)> {
-        let mut members = Vec::new();
-        for known in self.disks.all() {
-            if let Some(DiskContent::Member { pool: of, disk, .. }) = &known.content
-                && *of == pool
-                && known.present
-                && !vanished(&known)
-                && let Some(disk_handle) = pool_disk(&known, false)
-            {
-                members.push((*disk, disk_handle));
-            }
-        }
-        members
-    }
-
     /// A disk that a person named, for a pool: known or a file, not in use, open.
     pub(super) async fn take_disk(&self, name: &str, spare: bool) -> Result<PoolDisk, Problem> {
         let known = self.known_or_file(name).await?;
@@ -303,7 +287,10 @@ impl Node {
 
     /// Disks, those in trouble first.
     pub async fn disk_list(&self) -> Result<Vec<Disk>, Problem> {
-        let mut disks: Vec<Disk> = self.disks.all().iter().map(|known| self.describe(known)).collect();
+        // A copy of a disk in use that has gone is missed by nobody.
+        let is_told = |known: &&Known| known.present || self.original_of(known).is_none();
+        let known = self.disks.all();
+        let mut disks: Vec<Disk> = known.iter().filter(is_told).map(|known| self.describe(known)).collect();
         // Members that no disk of the machine is known for.
         for slot in self.pools.lock().values() {
             let Some(handle) = &slot.handle else { continue };
@@ -479,7 +466,7 @@ pub(super) fn vanished(known: &Known) -> bool {
     known.faults.iter().any(|rule| rule.kind == FaultKind::Vanish)
 }
 
-fn pool_disk(known: &Known, spare: bool) -> Option<PoolDisk> {
+pub(super) fn pool_disk(known: &Known, spare: bool) -> Option<PoolDisk> {
     Some(PoolDisk {
         disk: known.open.clone()?,
         id: known.found.id.clone(),

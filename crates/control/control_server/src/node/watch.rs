@@ -102,9 +102,13 @@ impl Node {
         let Some(handle) = handle else { return report };
         self.name_disks(guid, &*handle);
         for member in handle.info().members {
-            let known = self.claimant(member.guid);
-            let there = known.as_ref().is_some_and(|known| known.present && !vanished(known));
-            let name = known.as_ref().map_or_else(|| member.guid.to_string(), |known| known.found.id.clone());
+            let claimants = self.claimants(member.guid);
+            let known = claimants.first();
+            // The one that was in use has gone, and a copy of it is there.
+            let gone = claimants.iter().any(|known| known.served && !known.present)
+                && !known.is_some_and(|known| self.is_used(known));
+            let there = known.is_some_and(|known| known.present && !vanished(known));
+            let name = known.map_or_else(|| member.guid.to_string(), |known| known.found.id.clone());
             match (member.state, there) {
                 (DiskState::Missing, true) => {
                     // Looks again what is on it: a path may lead to another disk by now.
@@ -131,8 +135,9 @@ impl Node {
                         }
                     }
                 }
-                (DiskState::Missing | DiskState::Failed, _) | (_, true) => {}
-                (_, false) => {
+                (DiskState::Missing | DiskState::Failed, _) => {}
+                (_, true) if !gone => {}
+                _ => {
                     report.missing.push(name.clone());
                     match handle.lost(member.guid).await {
                         Ok(()) => tracing::info!(disk = name, "disk of a pool is gone"),
