@@ -214,6 +214,24 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// A dry run is refused whatever the command would refuse. `control_server` has a table of that for each of these
+    /// (`tests/dry_runs.rs`): a verb that joins them has its row there.
+    #[test]
+    fn the_verbs_with_a_dry_run_are_known() {
+        fn with_dry_run(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+            if command.get_arguments().any(|argument| argument.get_long() == Some("dry-run")) {
+                found.push(path.to_owned());
+            }
+            for verb in command.get_subcommands() {
+                with_dry_run(verb, format!("{path} {}", verb.get_name()).trim(), found);
+            }
+        }
+        let mut found = Vec::new();
+        with_dry_run(&Cli::command(), "", &mut found);
+        found.sort();
+        assert_eq!(found, ["config apply", "pool add-disk", "pool create", "pool rebalance"]);
+    }
+
     #[test]
     fn command_lines_parse() {
         for line in [

@@ -1,5 +1,7 @@
 //! `holdfast disk …`.
 
+use std::process::ExitCode;
+
 use clap::{Subcommand, ValueEnum};
 use control_api::{Disk, DiskSelect, DiskUpdate, List, MediaType, RescanReport, Selector};
 use control_client::Query;
@@ -9,7 +11,7 @@ use crate::error::CliResult;
 use crate::fault;
 use crate::pool::{here_one, here_selected};
 use crate::table::{Table, or_dash, word};
-use crate::units::bytes;
+use crate::units::{bytes, many};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -135,4 +137,20 @@ pub(crate) fn print(disks: &[Disk]) {
         ]);
     }
     table.print();
+}
+
+/// Shows which disks a command would take.
+pub(crate) async fn would_take(context: &Context, request: DiskSelect) -> CliResult<ExitCode> {
+    let chosen = selected(context, request).await?;
+    context.show(&chosen, |chosen| {
+        print(&chosen.items);
+        outln!();
+        let size: u64 = chosen.items.iter().map(|disk| disk.size_bytes).sum();
+        outln!(
+            "{} of {} would be taken. Nothing was done.",
+            many(chosen.items.len() as u64, "disk"),
+            bytes(size)
+        );
+    })?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -9,16 +9,15 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, ISCSI_DISK, NodeDisk, Pool, PoolAddress,
-    PoolCreate, PoolDetail, PoolMove, Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector,
-    check_slab_bytes,
+    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, ISCSI_DISK, NodeDisk, Pool, PoolCreate,
+    PoolDetail, PoolMove, Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
 };
 use control_client::{Query, segment};
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::table::{Table, or_dash, word};
-use crate::units::{bytes, many, parse_bytes};
+use crate::units::{bytes, parse_bytes};
 use crate::{disk, job, offline, progress};
 
 #[derive(Debug, Subcommand)]
@@ -204,7 +203,17 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let disks = here(disks);
             let spares = here(spares);
             if dry_run {
-                return would_take(context, DiskSelect { select, disks, except: spares }).await;
+                let (new_pool, slab_bytes) = (Some(name), slab);
+                let request = DiskSelect {
+                    select,
+                    disks,
+                    except: spares,
+                    new_pool,
+                    slab_bytes,
+                    overwrite_foreign,
+                    pool: None,
+                };
+                return disk::would_take(context, request).await;
             }
             let pool: PoolDetail = context
                 .confirmed(async |confirm| {
@@ -237,7 +246,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let disk = disk.map(here_one);
             if dry_run {
                 let disks = disk.into_iter().collect();
-                return would_take(context, DiskSelect { select, disks, except: Vec::new() }).await;
+                let pool = Some(pool);
+                let request = DiskSelect { select, disks, pool, overwrite_foreign, ..DiskSelect::default() };
+                return disk::would_take(context, request).await;
             }
             let pool: PoolDetail = context
                 .confirmed(async |confirm| {
@@ -386,22 +397,6 @@ pub(crate) fn here_selected(select: Vec<Selector>) -> Vec<Selector> {
 
 fn here(disks: Vec<String>) -> Vec<String> {
     disks.into_iter().map(here_one).collect()
-}
-
-/// Shows which disks a command would take.
-async fn would_take(context: &Context, request: DiskSelect) -> CliResult<ExitCode> {
-    let chosen = disk::selected(context, request).await?;
-    context.show(&chosen, |chosen| {
-        disk::print(&chosen.items);
-        outln!();
-        let size: u64 = chosen.items.iter().map(|disk| disk.size_bytes).sum();
-        outln!(
-            "{} of {} would be taken. Nothing was done.",
-            many(chosen.items.len() as u64, "disk"),
-            bytes(size)
-        );
-    })?;
-    Ok(ExitCode::SUCCESS)
 }
 
 fn print(pools: &[Pool]) {

@@ -4,6 +4,7 @@
 //! when its memory is not aligned as the device asks).
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use aligned_buffer::{IoBuf, SharedBuf};
@@ -44,6 +45,8 @@ pub struct LocalDisk {
     zeroing: Zeroing,
     /// It keeps persistent reservations.
     reserves: bool,
+    /// Of a file: the numbers of its file system and of itself there.
+    file: Option<(u64, u64)>,
 }
 
 impl LocalDisk {
@@ -66,7 +69,20 @@ impl LocalDisk {
             poisoned: AtomicBool::new(false),
             zeroing: Zeroing::default(),
             reserves: false,
+            file: None,
         }
+    }
+
+    /// That it is this file, by the numbers of its file system and of itself there.
+    pub(crate) fn of_file(self, file: Option<(u64, u64)>) -> Self {
+        Self { file, ..self }
+    }
+
+    /// Whether another file is at the path of this one by now. `false` of devices, where nothing is at the path, and where it cannot be told.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        let there = std::fs::metadata(&*self.name).ok().filter(|there| there.is_file());
+        self.file.zip(there).is_some_and(|(file, there)| file != (there.dev(), there.ino()))
     }
 
     /// One that keeps persistent reservations, or not.

@@ -164,7 +164,10 @@ impl LocalDisk {
         if geometry.size == 0 {
             return Err(fail(Why::Empty));
         }
-        Ok(Self::over(&path.to_string_lossy(), IoTarget::of(file.into()), &geometry).reserving(reserves))
+        let meta = file.metadata().map_err(io("ask for the number of"))?;
+        let numbers = meta.is_file().then(|| (meta.dev(), meta.ino()));
+        let disk = Self::over(&path.to_string_lossy(), IoTarget::of(file.into()), &geometry);
+        Ok(disk.reserving(reserves).of_file(numbers))
     }
 
     /// Makes a file that can be opened as a disk.

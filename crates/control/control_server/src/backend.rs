@@ -139,6 +139,10 @@ pub trait OpenDisk: Send + Sync + 'static {
     fn is_gone(&self) -> bool {
         false
     }
+    /// Whether something else is at its path by now: another file was put in its place.
+    fn is_replaced(&self) -> bool {
+        false
+    }
     /// Whether other machines reach it, too.
     fn is_shared(&self) -> bool {
         false
@@ -340,6 +344,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn space_counters(&self) -> Vec<(String, IoTotals)> {
         Vec::new()
     }
+    /// Whether it has this disk open as a member, and not another one that says the same of itself.
+    fn uses(&self, guid: Uuid, disk: &Arc<dyn OpenDisk>) -> bool;
     /// A member is back.
     fn returned(&self, guid: Uuid, disk: PoolDisk) -> Work<'_, ()>;
     /// A member is gone.

@@ -176,6 +176,11 @@ impl PoolDisk {
         self.written.load(Ordering::Acquire) != self.flushed.load(Ordering::Acquire)
     }
 
+    /// Whether it is this device that is used.
+    pub(crate) fn has_open(&self, device: &Device) -> bool {
+        self.device.read().as_ref().is_some_and(|open| Arc::ptr_eq(&**open, device))
+    }
+
     /// Lets go of the device, so that its file or path can be opened anew.
     pub(crate) fn release_device(&self) {
         self.replace_device(None);

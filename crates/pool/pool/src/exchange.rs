@@ -5,6 +5,7 @@
 //! of an exchange nothing is at risk: the slab that moves counts until it has arrived, and what it makes room for is as it
 //! was. A crash in between leaves a slab that has moved, or one that has not, and whoever waits for room waits as before.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,6 +32,9 @@ const AGAIN: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct Exchanges {
     futile: Mutex<Option<Futile>>,
+    /// Columns that lack a copy, or have one that leaves, and that the last pass found no room for, whatever moves: nothing of them is
+    /// restored before something else changes.
+    pub(crate) without_room: Mutex<BTreeSet<Place>>,
 }
 
 /// A plan that found nothing, and what it found nothing in.
@@ -45,9 +49,12 @@ struct Futile {
 pub(crate) async fn make_room(core: &Arc<Core>, waiting: &[Place]) -> Result<(), BlockError> {
     let goes_on = || !core.is_over() && !core.params.read().paused && !core.urgent.load(Ordering::Acquire);
     if waiting.is_empty() || !goes_on() {
+        core.exchanges.without_room.lock().clear();
         return Ok(());
     }
     let planned = plan(core, waiting);
+    let hopeless = planned.is_empty() && core.exchanges.futile.lock().is_some();
+    *core.exchanges.without_room.lock() = waiting.iter().filter(|_| hopeless).copied().collect();
     if !planned.is_empty() {
         tracing::info!(
             "pool {}: {} slabs move to make room for copies that find none, {} wait",
@@ -70,12 +77,13 @@ pub(crate) async fn make_room(core: &Arc<Core>, waiting: &[Place]) -> Result<(),
 
 fn plan(core: &Core, waiting: &[Place]) -> Vec<(Place, Planned)> {
     let disks = core.candidates(false);
-    if !disks.iter().any(|disk| disk.online && disk.free > 0) {
-        return Vec::new();
-    }
     let here = disks.iter().filter(|disk| disk.online).map(|disk| (disk.disk, disk.free > 0));
     let (here, now): (Vec<_>, _) = (here.collect(), core.clock.now());
     let mut futile = core.exchanges.futile.lock();
+    if !here.iter().any(|(_, has_room)| *has_room) {
+        *futile = Some(Futile { made: now, disks: here, waiting: waiting.len() });
+        return Vec::new();
+    }
     let same =
         |last: &Futile| now.since(last.made) < AGAIN && last.waiting == waiting.len() && last.disks == here;
     if futile.as_ref().is_some_and(same) {
@@ -85,6 +93,7 @@ fn plan(core: &Core, waiting: &[Place]) -> Vec<(Place, Planned)> {
     // What moves already makes room for some of them.
     let most = BATCH.min(waiting.len().saturating_sub(placement.making_room));
     if most == 0 {
+        *futile = None;
         return Vec::new();
     }
     let needs: Vec<_> = waiting.iter().filter_map(|place| placement.index(*place)).collect();

@@ -211,6 +211,12 @@ impl Pool {
         self.core.meta.is_poisoned()
     }
 
+    /// Whether this device is what it has open for a member, and not only a disk that says that it is that member.
+    #[must_use]
+    pub fn uses(&self, member: Guid, device: &Device) -> bool {
+        self.core.all_disks().iter().any(|disk| disk.guid == member && disk.has_open(device))
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -68,6 +68,7 @@ pub(crate) async fn pass(core: &Arc<Core>) -> Result<bool, BlockError> {
         }
     });
     if work.is_empty() {
+        core.exchanges.without_room.lock().clear();
         return Ok(true);
     }
     work.sort_by_key(|(spare, place, _)| (*spare, place.space, place.row, place.column));

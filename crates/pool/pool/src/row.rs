@@ -35,7 +35,7 @@ use crate::disk::PoolDisk;
 use crate::sums::Sums;
 
 /// Where a column is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) space: SpaceId,
     pub(crate) row: u32,

@@ -68,6 +68,8 @@ pub struct SpaceStatus {
     pub unavailable_bytes: u64,
     /// Bytes to copy until everything is as promised, as far as disks for it are here.
     pub repair_bytes: u64,
+    /// Bytes of copies that no disk has room for, whatever moves.
+    pub without_room_bytes: u64,
     /// Why it is closed and serves nothing, if so.
     pub closed: Option<String>,
 }
@@ -163,6 +165,7 @@ fn spaces(core: &Core) -> BTreeMap<SpaceId, SpaceStatus> {
             degraded_bytes: 0,
             unavailable_bytes: 0,
             repair_bytes: 0,
+            without_room_bytes: 0,
             closed: None,
             record,
         };
@@ -181,6 +184,7 @@ fn spaces(core: &Core) -> BTreeMap<SpaceId, SpaceStatus> {
             degraded_bytes: allocated,
             unavailable_bytes: allocated,
             repair_bytes: 0,
+            without_room_bytes: 0,
             closed: Some(closed.why.clone()),
             record,
         };
@@ -197,6 +201,7 @@ fn look_at_columns(
 ) -> (BTreeMap<DiskId, u64>, u64) {
     let mut stale: BTreeMap<DiskId, u64> = BTreeMap::new();
     let mut unsettled_bytes = 0;
+    let without_room = core.exchanges.without_room.lock().clone();
     core.for_each_column(|space, place, row| {
         let region = space.striping.region_size();
         let Some(status) = spaces.get_mut(&place.space) else { return };
@@ -222,7 +227,9 @@ fn look_at_columns(
                 }
             }
             if leaving && copies.len() <= row.shape.copies {
-                status.repair_bytes += 64 * region;
+                let waits = without_room.contains(&place);
+                *(if waits { &mut status.without_room_bytes } else { &mut status.repair_bytes }) +=
+                    64 * region;
             }
         }
         // What parity makes up for counts as so many copies: promised are one more than disks may be lost.

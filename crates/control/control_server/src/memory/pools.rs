@@ -17,8 +17,8 @@ use self::volume::{Volume, damage};
 use super::store::MemoryStore;
 use super::{Machine, MemoryDisk, now};
 use crate::backend::{
-    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenTold, Opened, PoolBackend, PoolDisk, PoolHandle,
-    PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Whose, Work,
+    BalancePlan, DiskContent, NewLog, NewPool, NewSpace, OpenDisk, OpenTold, Opened, PoolBackend, PoolDisk,
+    PoolHandle, PoolInfo, Repair, SpaceInfo, Upkeep, VolumeHandle, Whose, Work,
 };
 pub(super) use state::PoolState;
 
@@ -31,6 +31,7 @@ fn memory(disk: &PoolDisk) -> Option<Arc<MemoryDisk>> {
 impl Pools {
     fn claim(&self, state: &mut PoolState, disk: &PoolDisk) -> Uuid {
         let guid = self.0.guid();
+        state.used.insert(guid, disk.id.clone());
         if let Some(memory) = memory(disk) {
             *memory.content.lock() =
                 DiskContent::Member { pool_name: state.name.clone(), pool: state.guid, disk: guid };
@@ -72,6 +73,7 @@ impl PoolBackend for Pools {
             stopped_volumes: BTreeSet::new(),
             full: false,
             refusals: BTreeMap::new(),
+            used: BTreeMap::new(),
         };
         for disk in &disks {
             self.claim(&mut state, disk);
@@ -94,14 +96,13 @@ impl PoolBackend for Pools {
             machine.answers(&ids).await;
             let state = machine.pools.lock().get(&guid).cloned();
             let state = state.ok_or_else(|| Problem::new(Code::Damaged, "no metadata of this pool"))?;
-            let there: Vec<Uuid> = disks
-                .iter()
-                .filter_map(memory)
-                .filter_map(|disk| match &*disk.content.lock() {
-                    DiskContent::Member { disk, .. } => Some(*disk),
-                    _ => None,
-                })
-                .collect();
+            // Of disks that say the same of themselves the first is used.
+            let mut there: BTreeMap<Uuid, String> = BTreeMap::new();
+            for disk in disks.iter().filter_map(memory) {
+                if let DiskContent::Member { disk: member, .. } = &*disk.content.lock() {
+                    there.entry(*member).or_insert_with(|| disk.id.clone());
+                }
+            }
             {
                 let mut locked = state.lock();
                 if there.len() * 2 <= locked.members.len() {
@@ -116,8 +117,9 @@ impl PoolBackend for Pools {
                 }
                 locked.epoch = epoch;
                 locked.stopped = false;
+                locked.used.clone_from(&there);
                 for member in &mut locked.members {
-                    match there.contains(&member.guid) {
+                    match there.contains_key(&member.guid) {
                         false => member.state = DiskState::Missing,
                         true if member.state == DiskState::Missing => member.state = DiskState::Online,
                         true => {}
@@ -206,7 +208,16 @@ impl PoolHandle for Pool {
         self.state.lock().epoch > self.epoch
     }
 
-    fn returned(&self, guid: Uuid, _disk: PoolDisk) -> Work<'_, ()> {
+    fn uses(&self, guid: Uuid, disk: &Arc<dyn OpenDisk>) -> bool {
+        let state = self.state.lock();
+        let online = |member: &PoolMember| member.guid == guid && member.state != DiskState::Missing;
+        let disk = disk.clone().as_any().downcast::<MemoryDisk>();
+        state.members.iter().any(online)
+            && disk.is_ok_and(|disk| state.used.get(&guid).is_some_and(|used| *used == disk.id))
+    }
+
+    fn returned(&self, guid: Uuid, disk: PoolDisk) -> Work<'_, ()> {
+        self.state.lock().used.insert(guid, disk.id);
         self.member(guid, |member| member.state = DiskState::Online)
     }
 

@@ -29,6 +29,10 @@ pub(super) struct Known {
     pub(super) present: bool,
     /// A look at it has begun and does not end.
     pub(super) hangs: bool,
+    /// Its pool had it in use when somebody last looked.
+    pub(super) served: bool,
+    /// It is known to be a copy of a disk in use.
+    pub(super) copy: bool,
     /// Held by whoever looks at it.
     pub(super) turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -45,6 +49,8 @@ impl Known {
             faults: Vec::new(),
             present: true,
             hangs: false,
+            served: false,
+            copy: false,
             turn: Arc::default(),
         }
     }

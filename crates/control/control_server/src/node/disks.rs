@@ -14,7 +14,7 @@ use super::disk_table::{Known, file_disk};
 use super::path::PATIENCE;
 use super::pools::join_all;
 use super::{Node, missing};
-use crate::backend::{DiskContent, PoolDisk, PoolHandle};
+use crate::backend::{DiskContent, PoolDisk};
 
 /// How often, and after which time, disks that somebody has open are looked at again when the node starts: five
 /// seconds in all. Later the rescans do it.
@@ -56,7 +56,8 @@ impl Node {
         }
         self.look_at_units().await;
         // A disk that does not answer is waited for once, whatever number of them there is.
-        join_all(new.iter().map(|id| self.probe(id)).collect()).await;
+        let replaced = self.let_go_of_replaced();
+        join_all(new.iter().chain(&replaced).map(|id| self.probe(id)).collect()).await;
         (new, gone)
     }
 
@@ -161,31 +162,6 @@ impl Node {
     fn owns_pool(&self, guid: Uuid) -> bool {
         let here = !self.is_driven() || self.is_open(guid) || self.path(guid).is_under_way();
         here && self.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid))
-    }
-
-    /// The members of a pool that are there.
-    pub(super) fn members(&self, pool: Uuid) -> Vec<(Uuid, PoolDisk)> {
-        let mut members = Vec::new();
-        for known in self.disks.all() {
-            if let Some(DiskContent::Member { pool: of, disk, .. }) = &known.content
-                && *of == pool
-                && known.present
-                && !vanished(&known)
-                && let Some(disk_handle) = pool_disk(&known, false)
-            {
-                members.push((*disk, disk_handle));
-            }
-        }
-        members
-    }
-
-    /// Tells a pool what its disks are called.
-    pub(super) fn name_disks(&self, pool: Uuid, handle: &dyn PoolHandle) {
-        let names = self.disks.all().into_iter().filter_map(|known| match known.content {
-            Some(DiskContent::Member { pool: of, disk, .. }) if of == pool => Some((disk, known.found.id)),
-            _ => None,
-        });
-        handle.name_disks(names.collect());
     }
 
     /// A disk that a person named, for a pool: known or a file, not in use, open.
@@ -310,7 +286,10 @@ impl Node {
 
     /// Disks, those in trouble first.
     pub async fn disk_list(&self) -> Result<Vec<Disk>, Problem> {
-        let mut disks: Vec<Disk> = self.disks.all().iter().map(|known| self.describe(known)).collect();
+        // A copy of a disk in use that has gone is missed by nobody.
+        let is_told = |known: &&Known| known.present || self.original_of(known).is_none();
+        let known = self.disks.all();
+        let mut disks: Vec<Disk> = known.iter().filter(is_told).map(|known| self.describe(known)).collect();
         // Members that no disk of the machine is known for.
         for slot in self.pools.lock().values() {
             let Some(handle) = &slot.handle else { continue };
@@ -366,6 +345,11 @@ impl Node {
         if let Some(user) = &found.in_use_by {
             disk.state = DiskState::InUse;
             disk.reason = Some(user.clone());
+            return disk;
+        }
+        if let Some(original) = self.original_of(known) {
+            disk.state = DiskState::Foreign;
+            disk.reason = Some(format!("it is a copy of disk {}, and not used", original.found.id));
             return disk;
         }
         match &known.content {
@@ -485,7 +469,7 @@ pub(super) fn vanished(known: &Known) -> bool {
     known.faults.iter().any(|rule| rule.kind == FaultKind::Vanish)
 }
 
-fn pool_disk(known: &Known, spare: bool) -> Option<PoolDisk> {
+pub(super) fn pool_disk(known: &Known, spare: bool) -> Option<PoolDisk> {
     Some(PoolDisk {
         disk: known.open.clone()?,
         id: known.found.id.clone(),

@@ -60,6 +60,8 @@ pub(super) fn headline(
         _ if worst == Severity::Critical => Verdict::Unavailable,
         Some(RedundancyState::Unavailable) => Verdict::Unavailable,
         Some(RedundancyState::Reduced) => Verdict::Reduced,
+        // What is wrong besides may be what keeps it from being restored wholly.
+        Some(RedundancyState::Restoring) if worst == Severity::Error => Verdict::Reduced,
         Some(RedundancyState::Restoring) => Verdict::Restoring,
         None if empty => Verdict::Empty,
         Some(RedundancyState::Full) | None => Verdict::FullyRedundant,
@@ -75,6 +77,10 @@ pub(super) fn headline(
     };
     let sentence = match (verdict, worst) {
         (Verdict::Unavailable, _) => "UNAVAILABLE: some data cannot be read or written now.".to_owned(),
+        (Verdict::Reduced, _) if redundancy == Some(RedundancyState::Restoring) => format!(
+            "REDUCED: all data is there; copies are being restored, and {} below must be put right.",
+            count(worst).0
+        ),
         (Verdict::Reduced, _) => "REDUCED: all data is there, with fewer copies than promised.".to_owned(),
         (_, Severity::Error) => format!("FAULT: {data}, but {} below must be put right.", count(worst).0),
         (Verdict::Restoring, _) => format!("RESTORING: {data}."),
@@ -256,7 +262,7 @@ fn of_space(space: &SpaceInfo, pool: &str, done_without: bool) -> Option<Issue> 
         RedundancyState::Reduced => (
             Severity::Error,
             "its data has fewer copies than promised",
-            "Bring missing disks back or replace them; copies are then restored.",
+            "Bring missing disks back, replace them or add disks; copies are then restored.",
         ),
         RedundancyState::Restoring => (
             Severity::Warning,

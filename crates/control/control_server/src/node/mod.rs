@@ -6,6 +6,7 @@ mod addresses;
 mod apply;
 mod cache;
 mod chap;
+mod claimants;
 mod clustered;
 mod counters;
 mod disk_table;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use control_api::{AddDisk, Code, DiskState, Done, JobKind, PoolDetail, Problem, RemoveDisk, ReplaceDisk};
 use uuid::Uuid;
 
+use super::pools::refuse_no_disk;
 use super::{Node, confirm, missing};
 use crate::backend::{DiskContent, PoolDisk, PoolHandle};
 
@@ -42,9 +43,7 @@ impl Node {
     }
 
     async fn add_disks(&self, handle: &Arc<dyn PoolHandle>, request: &AddDisk) -> Result<(), Problem> {
-        if request.disk.is_none() && request.select.is_empty() {
-            return Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool."));
-        }
+        refuse_no_disk(request.disk.as_slice(), &request.select)?;
         let mut disks = Vec::new();
         if let Some(name) = &request.disk {
             disks.push(self.take_disk(name, request.spare).await?);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use control_api::{
     Code, DiskState, Done, Pool, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolMember, PoolState,
-    Problem, RedundancyState, check_name, check_slab_bytes, many, natural_order,
+    Problem, RedundancyState, Selector, check_name, check_slab_bytes, many, natural_order,
 };
 use uuid::Uuid;
 
@@ -56,12 +56,8 @@ impl Node {
     /// What a pool is now, members with the ids of their disks.
     pub(super) fn pool_info(&self, handle: &Arc<dyn PoolHandle>) -> PoolInfo {
         let mut info = handle.info();
-        let known = self.disks.all();
         for member in &mut info.members {
-            let disk = known.iter().find(|known| {
-                matches!(&known.content, Some(DiskContent::Member { disk, .. }) if *disk == member.guid)
-            });
-            member.disk = disk.map(|known| known.found.id.clone());
+            member.disk = self.claimant(member.guid).map(|known| known.found.id);
             self.retirements.explain(member);
         }
         let name = |member: &PoolMember| member.disk.clone().unwrap_or_default();
@@ -121,16 +117,8 @@ impl Node {
     pub async fn pool_create(&self, mut request: PoolCreate) -> Result<PoolDetail, Problem> {
         drop(self.changes.lock().await);
         let _taking = self.taking.lock().await;
-        check_name("pool", &request.name)?;
-        if let Some(Err(why)) = request.slab_bytes.map(check_slab_bytes) {
-            return Err(Problem::new(Code::InvalidRequest, why));
-        }
-        if self.config.with(|config| config.pools.iter().any(|pool| pool.name == request.name)) {
-            return Err(taken("pool", &request.name));
-        }
-        if request.disks.is_empty() && request.select.is_empty() {
-            return Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool."));
-        }
+        self.refuse_new_pool(&request.name, request.slab_bytes)?;
+        refuse_no_disk(&request.disks, &request.select)?;
         let named: Vec<String> = request.disks.iter().chain(&request.spares).cloned().collect();
         for names in [&mut request.disks, &mut request.spares] {
             self.for_all_nodes(names, &named, &request.select)?;
@@ -167,6 +155,18 @@ impl Node {
             return Err(problem);
         }
         self.pool_show(&request.name).await
+    }
+
+    /// Refuses a new pool for its name or slab size.
+    pub(super) fn refuse_new_pool(&self, name: &str, slab_bytes: Option<u64>) -> Result<(), Problem> {
+        check_name("pool", name)?;
+        if let Some(Err(why)) = slab_bytes.map(check_slab_bytes) {
+            return Err(Problem::new(Code::InvalidRequest, why));
+        }
+        match self.config.with(|config| config.pools.iter().any(|pool| pool.name == name)) {
+            true => Err(taken("pool", name)),
+            false => Ok(()),
+        }
     }
 
     /// Makes a pool of `disks`, the first `named` of which a person named; the others were selected.
@@ -230,23 +230,11 @@ impl Node {
 
     /// Refuses disks with something on them, all at once, unless told to destroy it.
     pub(super) async fn refuse_foreign(&self, disks: &[PoolDisk], overwrite: bool) -> Result<(), Problem> {
-        let mut foreign = Vec::new();
+        let mut found = Vec::new();
         for disk in disks {
-            match disk.disk.probe().await? {
-                DiskContent::Empty => {}
-                DiskContent::Foreign(what) => foreign.push(format!("disk {}: {what}", disk.id)),
-                DiskContent::Member { pool_name, pool, .. } => {
-                    foreign.push(format!("disk {}: a member of Holdfast pool {pool_name} ({pool})", disk.id));
-                }
-            }
+            found.push((disk.id.clone(), disk.disk.probe().await?));
         }
-        if foreign.is_empty() || overwrite {
-            return Ok(());
-        }
-        let mut problem = Problem::new(Code::ForeignData, "There is data of others on the disks.")
-            .todo("Choose other disks, or repeat with --overwrite-foreign to destroy this data.");
-        problem.destroys = foreign;
-        Err(problem)
+        refuse_content(&found, overwrite)
     }
 
     /// Takes over a pool that is on disks of this machine.
@@ -411,10 +399,37 @@ pub(super) fn with_verb(mut problem: Problem, pool: &str) -> Problem {
     problem
 }
 
+/// Refuses disks with something on them, all at once, unless told to destroy it.
+pub(super) fn refuse_content(found: &[(String, DiskContent)], overwrite: bool) -> Result<(), Problem> {
+    let foreign = found.iter().filter_map(|(id, content)| match content {
+        DiskContent::Empty => None,
+        DiskContent::Foreign(what) => Some(format!("disk {id}: {what}")),
+        DiskContent::Member { pool_name, pool, .. } => {
+            Some(format!("disk {id}: a member of Holdfast pool {pool_name} ({pool})"))
+        }
+    });
+    let foreign: Vec<String> = foreign.collect();
+    if foreign.is_empty() || overwrite {
+        return Ok(());
+    }
+    let mut problem = Problem::new(Code::ForeignData, "There is data of others on the disks.")
+        .todo("Choose other disks, or repeat with --overwrite-foreign to destroy this data.");
+    problem.destroys = foreign;
+    Err(problem)
+}
+
+/// Refuses what asks for disks and names none.
+pub(super) fn refuse_no_disk<T>(named: &[T], select: &[Selector]) -> Result<(), Problem> {
+    match named.is_empty() && select.is_empty() {
+        true => Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool.")),
+        false => Ok(()),
+    }
+}
+
 /// What to do about a pool that too many disks are missing of.
 pub(super) fn bring_back(pool: &str) -> String {
     format!(
-        "Bring its disks back; the node tries again by itself. If some are lost for good: `holdfast pool import {pool} --accept-loss` opens it with those that are there. If all are: `holdfast pool forget {pool}` takes it out of this node's configuration."
+        "Bring its disks back, the newer ones where older copies of them were put; the node tries again by itself. If some are lost for good: `holdfast pool import {pool} --accept-loss` opens it with those that are there. If all are: `holdfast pool forget {pool}` takes it out of this node's configuration."
     )
 }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::disk_table::Known;
-use crate::backend::{DiskContent, PoolHandle, PoolInfo, SpaceInfo};
+use crate::backend::{PoolHandle, PoolInfo, SpaceInfo};
 
 /// Where what a lost disk held is made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,19 +115,14 @@ impl Node {
     /// Keeps where members are and what they have shown, for when they are gone or the node was started again.
     fn remember_members(&self, info: &PoolInfo) {
         let (_, now) = self.times();
-        let known = self.disks.all();
         for member in &info.members {
             // A disk that is full or has gone back in time is not suspected of anything.
             let evidence = member.reason.as_ref().filter(|reason| reason.starts_with("suspect"));
             if let (DiskState::Online, Some(evidence)) = (member.state, evidence) {
                 self.retirements.suspect(member.guid, evidence, now);
             }
-            let disk = known.iter().find(|known| {
-                known.present
-                    && matches!(&known.content, Some(DiskContent::Member { disk, .. }) if *disk == member.guid)
-            });
-            if let Some(known) = disk {
-                self.retirements.is_at(member.guid, &place(known));
+            if let Some(known) = self.claimant(member.guid).filter(|known| known.present) {
+                self.retirements.is_at(member.guid, &place(&known));
             }
         }
     }

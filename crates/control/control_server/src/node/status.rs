@@ -54,6 +54,7 @@ impl Node {
             .cloned()
             .collect();
         let mut issues = self.pool_issues();
+        issues.extend(self.claimant_issues());
         issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
@@ -151,9 +152,7 @@ impl Node {
     }
 
     pub(super) fn disk_name(&self, guid: uuid::Uuid) -> String {
-        let known = self.disks.all().into_iter().find(|known| {
-            matches!(&known.content, Some(crate::backend::DiskContent::Member { disk, .. }) if *disk == guid)
-        });
+        let known = self.claimant(guid);
         known.map_or_else(|| guid.to_string(), |known| known.found.id)
     }
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control_api::{DiskState, JobKind, RescanReport};
+use control_api::{DiskState, JobKind, RedundancyState, RescanReport};
 use uuid::Uuid;
 
 use super::Node;
 use super::disks::vanished;
 use super::path::{PATIENCE, Turn};
-use crate::backend::{DiskContent, PoolHandle, PoolInfo};
+use crate::backend::{PoolDisk, PoolHandle, PoolInfo, SpaceInfo};
 
 /// How often repair is looked at, for progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -102,17 +102,20 @@ impl Node {
         let Some(handle) = handle else { return report };
         self.name_disks(guid, &*handle);
         for member in handle.info().members {
-            let known = self.disks.all().into_iter().find(|known| {
-                matches!(&known.content, Some(DiskContent::Member { pool, disk, .. }) if *pool == guid && *disk == member.guid)
-            });
-            let there = known.as_ref().is_some_and(|known| known.present && !vanished(known));
-            let name = known.as_ref().map_or_else(|| member.guid.to_string(), |known| known.found.id.clone());
+            let claimants = self.claimants(member.guid);
+            let known = claimants.first();
+            // The one that was in use has gone, and a copy of it is there.
+            let gone = claimants.iter().any(|known| known.served && !known.present)
+                && !known.is_some_and(|known| self.is_used(known));
+            let there = known.is_some_and(|known| known.present && !vanished(known));
+            let name = known.map_or_else(|| member.guid.to_string(), |known| known.found.id.clone());
             match (member.state, there) {
                 (DiskState::Missing, true) => {
                     // Looks again what is on it: a path may lead to another disk by now.
                     self.probe(&name).await;
-                    let back = self.members(guid).into_iter().find(|(disk, _)| *disk == member.guid);
-                    let Some((_, disk)) = back else { continue };
+                    // That one, and no other that says the same of itself.
+                    let is_back = |(disk, found): &(Uuid, PoolDisk)| *disk == member.guid && found.id == name;
+                    let Some((_, disk)) = self.members(guid).into_iter().find(is_back) else { continue };
                     let returned = async {
                         let disk = self.fence_one(guid, &*handle, disk).await?;
                         handle.returned(member.guid, disk).await
@@ -132,8 +135,9 @@ impl Node {
                         }
                     }
                 }
-                (DiskState::Missing | DiskState::Failed, _) | (_, true) => {}
-                (_, false) => {
+                (DiskState::Missing | DiskState::Failed, _) => {}
+                (_, true) if !gone => {}
+                _ => {
                     report.missing.push(name.clone());
                     match handle.lost(member.guid).await {
                         Ok(()) => tracing::info!(disk = name, "disk of a pool is gone"),
@@ -165,7 +169,15 @@ impl Node {
                     let id = self.jobs.start(JobKind::Repair, &subject, now_ms, wall);
                     self.jobs.progress(id, left, "copies are being restored", now_ms);
                 }
-                Some(id) if left == 0 => self.jobs.end(id, Ok("Every copy is restored.".into())),
+                Some(id) if left == 0 => {
+                    let lacking = |space: &SpaceInfo| space.state.redundancy < RedundancyState::Restoring;
+                    let said = if info.spaces.iter().any(lacking) {
+                        "All copies are restored for which there are disks with room; `holdfast status` says what is missing."
+                    } else {
+                        "Every copy is restored."
+                    };
+                    self.jobs.end(id, Ok(said.into()));
+                }
                 Some(id) if info.repairing => {
                     self.jobs.progress(id, left, "copies are being restored", now_ms)
                 }

@@ -34,6 +34,8 @@ use iscsi::{For, Initiator};
 pub struct SystemDisk {
     id: String,
     device: Arc<WatchedDisk>,
+    /// The same, where it is a file or device of this machine.
+    local: Option<Arc<LocalDisk>>,
     /// The same, where it is a unit of an iSCSI target.
     unit: Option<Arc<IscsiDisk>>,
     /// The same, where it is lent to other nodes.
@@ -155,6 +157,10 @@ impl OpenDisk for SystemDisk {
         self.unit.as_ref().is_some_and(|unit| unit.is_gone())
     }
 
+    fn is_replaced(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| local.is_replaced())
+    }
+
     fn is_shared(&self) -> bool {
         self.unit.is_some() || self.gated.is_some()
     }
@@ -174,6 +180,7 @@ struct Way {
 /// A device, with what it is made of.
 struct Opened {
     device: Device,
+    local: Option<Arc<LocalDisk>>,
     unit: Option<Arc<IscsiDisk>>,
     gated: Option<GatedDisk>,
 }
@@ -254,13 +261,15 @@ impl SystemDisks {
             let (gate, _) = bus.own(&disk.id)?;
             let gated = GatedDisk::new(gate, OWN_PORT)
                 .map_err(|error| Problem::new(Code::Io, format!("disk {}: {error}.", disk.id)))?;
-            return Ok(Opened { device: Arc::new(gated.clone()), unit: None, gated: Some(gated) });
+            let device = Arc::new(gated.clone());
+            return Ok(Opened { device, local: None, unit: None, gated: Some(gated) });
         }
         if control_api::is_unit(&disk.id) {
             let unit = self.unit(shard, disk).await?;
-            return Ok(Opened { device: unit.clone(), unit: Some(unit), gated: None });
+            return Ok(Opened { device: unit.clone(), local: None, unit: Some(unit), gated: None });
         }
-        Ok(Opened { device: Arc::new(Self::open_local(disk)?), unit: None, gated: None })
+        let local = Arc::new(Self::open_local(disk)?);
+        Ok(Opened { device: local.clone(), local: Some(local), unit: None, gated: None })
     }
 
     fn open_local(disk: &FoundDisk) -> Result<LocalDisk, Problem> {
@@ -288,10 +297,11 @@ impl DiskBackend for SystemDisks {
     fn open<'a>(&'a self, disk: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>> {
         Box::pin(async move {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
-            let Opened { device, unit, gated } = self.device(shard, disk).await?;
+            let Opened { device, local, unit, gated } = self.device(shard, disk).await?;
             let disk: Arc<dyn OpenDisk> = Arc::new(SystemDisk {
                 id: disk.id.clone(),
                 device: Arc::new(WatchedDisk::new(device, self.clock.clone())),
+                local,
                 unit,
                 gated,
                 shards: self.shards.clone(),

@@ -1,12 +1,13 @@
 //! Room that is kept for what lost disks held.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockDevice, BlockErrorKind, Durability};
 
 use super::disks::{until, verify};
-use super::{Bench, SLAB, on_shard};
+use super::{Bench, SLAB, TestDisk, on_shard};
 use crate::{DiskId, DiskUse, Pool, RepairParams, Resiliency, Space, SpaceSpec};
 
 /// Writes rows until the pool has no room; returns how many.
@@ -72,6 +73,32 @@ fn without_a_reserve_data_takes_all_the_room() {
 }
 
 /// What was allocated can be written however full the pool becomes, whatever takes the rest of it.
+/// Whoever reads the status must not wait for copies that nobody makes.
+#[test]
+fn copies_that_no_disk_has_room_for_are_not_counted_as_being_made() {
+    on_shard(async {
+        let bench = Bench::new(3);
+        let pool = bench.create().await;
+        let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), 1 << 30);
+        (spec.interleave, spec.columns) = (4096, 1);
+        let space = pool.create_space(spec).await.expect("space");
+        fill_up(&space).await;
+        space.flush().await.expect("flush");
+        bench.disks[1].gone.store(true, Ordering::SeqCst);
+        pool.disk_lost(DiskId(1), "vanished").await.expect("lost");
+        pool.set_disk_use(DiskId(1), DiskUse::Retired).await.expect("given up");
+        until("nothing more is copied", || pool.status().repair_bytes() == 0).await;
+        let waits = || pool.status().spaces[0].without_room_bytes;
+        assert!(!pool.status().is_fully_redundant() && waits() > 0, "{:?}", pool.status());
+        // It is, when there is a disk for it.
+        let bench =
+            Bench { disks: vec![Arc::new(TestDisk::new(64 << 20, Arc::clone(&bench.power)))], ..bench };
+        pool.add_disk(bench.new_disk(0), false, false).await.expect("a disk joins");
+        until("all is redundant again", || pool.status().is_fully_redundant()).await;
+        assert_eq!(waits(), 0);
+    });
+}
+
 #[test]
 fn what_is_allocated_has_room_in_a_full_pool() {
     on_shard(async {

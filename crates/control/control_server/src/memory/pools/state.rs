@@ -27,6 +27,8 @@ pub(in crate::memory) struct PoolState {
     pub(super) full: bool,
     /// How many more times a volume cannot be opened, by its name.
     pub(in crate::memory) refusals: BTreeMap<String, u32>,
+    /// The disk that is used as each member.
+    pub(in crate::memory) used: BTreeMap<Uuid, String>,
 }
 
 impl PoolState {

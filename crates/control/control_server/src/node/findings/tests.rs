@@ -63,6 +63,16 @@ fn the_sentence_is_as_bad_as_the_worst() {
         "OK: all data is as redundant as promised."
     );
     assert_eq!(headline(true, true, None, &[]).1, "EMPTY: there are no pools yet.");
+    let missing = issue(Severity::Error, "disk d of pool p".into(), "it is missing".into(), "");
+    assert_eq!(
+        headline(true, false, Some(RedundancyState::Restoring), &[missing]),
+        (
+            Verdict::Reduced,
+            "REDUCED: all data is there; copies are being restored, and 1 thing below must be put right."
+                .to_owned()
+        ),
+        "FAULT would speak of data that is as redundant as promised"
+    );
 }
 
 fn pool(state: PoolState) -> Pool {

@@ -107,7 +107,7 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         epoch: status.epoch.0,
         members,
         given_up: given_up.map(|disk| Uuid::from_bytes(disk.record.guid.0)).collect(),
-        spaces: spaces(&status),
+        spaces: spaces(&status, paused),
         reserved_bytes: status.reserved,
         repairing: !paused && status.repair_bytes() > 0,
         copied_bytes: status.copied_bytes,
@@ -219,12 +219,12 @@ fn member(disk: &DiskStatus, slab: u64, failed: &dyn Fn(Uuid) -> bool) -> PoolMe
     }
 }
 
-fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
+fn spaces(status: &PoolStatus, paused: bool) -> Vec<SpaceInfo> {
     // Which spaces' regions are unsettled is not told apart: it concerns the mirrors that hold something.
     let mut unsettled = status.unsettled_bytes;
     let info = |space: &SpaceStatus| {
         let settling = status.unsettled_bytes > 0 && space.copies_promised > 1 && space.allocated_bytes > 0;
-        let (redundancy, reason) = redundancy(status, space, settling);
+        let (redundancy, reason) = redundancy(status, space, (settling, paused));
         // Counted once.
         let left = if settling { std::mem::take(&mut unsettled) } else { 0 };
         let record = &space.record;
@@ -259,7 +259,11 @@ fn spaces(status: &PoolStatus) -> Vec<SpaceInfo> {
     status.spaces.iter().map(info).collect()
 }
 
-fn redundancy(status: &PoolStatus, space: &SpaceStatus, settling: bool) -> (RedundancyState, Option<String>) {
+fn redundancy(
+    status: &PoolStatus,
+    space: &SpaceStatus,
+    (settling, paused): (bool, bool),
+) -> (RedundancyState, Option<String>) {
     if status.stopped {
         return (RedundancyState::Unavailable, Some("its pool has stopped".into()));
     }
@@ -278,9 +282,14 @@ fn redundancy(status: &PoolStatus, space: &SpaceStatus, settling: bool) -> (Redu
         } else {
             format!("{bytes} have {} of {} copies at the least", space.copies_now, space.copies_promised)
         };
-        let state =
-            if space.repair_bytes > 0 { RedundancyState::Restoring } else { RedundancyState::Reduced };
-        return (state, Some(why));
+        return match space.repair_bytes {
+            1.. if !paused => (RedundancyState::Restoring, Some(why)),
+            1.. => (RedundancyState::Reduced, Some(format!("{why}; the repair is paused"))),
+            0 if space.without_room_bytes > 0 => {
+                (RedundancyState::Reduced, Some(format!("{why}; no disk has room for the missing copies")))
+            }
+            0 => (RedundancyState::Reduced, Some(why)),
+        };
     }
     if settling {
         return (RedundancyState::Restoring, Some("after a crash its copies are being compared".into()));

@@ -19,9 +19,10 @@ use uuid::Uuid;
 use super::room::explain_no_room;
 use super::{Opened, describe, device, finding, new_disk, problem};
 use crate::backend::{
-    BalancePlan, NewLog, NewSpace, PoolDisk, PoolHandle, PoolInfo, Quiet, Repair, SpaceName, Upkeep,
-    VolumeHandle, Work,
+    BalancePlan, NewLog, NewSpace, OpenDisk, PoolDisk, PoolHandle, PoolInfo, Quiet, Repair, SpaceName,
+    Upkeep, VolumeHandle, Work,
 };
+use crate::system::disks::SystemDisk;
 use crate::system::shards::SystemShards;
 use crate::system::storage::Storage;
 use crate::system::volumes::{self, SystemVolume};
@@ -209,6 +210,11 @@ impl PoolHandle for SystemPool {
     fn space_counters(&self) -> Vec<(String, IoTotals)> {
         let spaces = self.pool.spaces();
         spaces.iter().map(|space| (space.name(), space.stats().totals())).collect()
+    }
+
+    fn uses(&self, guid: Uuid, disk: &Arc<dyn OpenDisk>) -> bool {
+        let disk = disk.clone().as_any().downcast::<SystemDisk>();
+        disk.is_ok_and(|disk| self.pool.uses(Guid(guid.into_bytes()), &disk.device()))
     }
 
     fn returned(&self, guid: Uuid, disk: PoolDisk) -> Work<'_, ()> {
