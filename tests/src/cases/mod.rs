@@ -2,7 +2,6 @@
 
 mod agents;
 mod alua;
-mod alua_guest;
 mod bad_input;
 mod bus;
 mod choosing_disks;

@@ -54,13 +54,6 @@ pub const CASES: &[Case] = &[
         run: alua::run,
     },
     Case {
-        name: "alua-guest",
-        about: "dm-multipath with ALUA over two of three nodes, with a reservation: pool moved, owner killed, owner silent under verified load",
-        ci: false,
-        guest: true,
-        run: alua_guest::run,
-    },
-    Case {
         name: "bus",
         about: "a pool over the own disks of three nodes: one is killed under load and comes back, only dirty regions are copied; the owner is killed",
         ci: true,
