@@ -35,7 +35,7 @@ pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
 pub(crate) use iscsi::HELD_ELSEWHERE;
 pub use iscsi::{BeginForwarding, IscsiBackend, ServedBy, ServedLun, Targets};
-pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner};
+pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner, Whose};
 pub(crate) use ownership::{another_nodes, is_followed};
 pub(crate) use smb::{ShareTotals, SmbAdministration};
 pub use smb::{SmbBackend, SmbInfo, WantedShares};
@@ -416,22 +416,6 @@ pub trait PoolBackend: Send + Sync + 'static {
     fn owner(&self, guid: Uuid, disks: Vec<PoolDisk>) -> Work<'_, Whose>;
     /// Opens the pool `guid` from those of `disks` that belong to it, in the epoch of its owner. They are fenced.
     fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, told: OpenTold) -> Work<'_, Opened>;
-}
-
-/// Whose a pool is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// Nobody's: whoever had it has let go of it.
-    Free,
-    /// This node's.
-    Own,
-    /// That of another node, which has not let go of it.
-    Another {
-        /// By what pools know it.
-        identity: Uuid,
-        /// What it is called.
-        name: String,
-    },
 }
 
 /// What came of opening a pool.

@@ -27,6 +27,22 @@ pub trait DiskFence: Send + Sync + 'static {
     fn held<'a>(&'a self, disks: &'a [PoolDisk]) -> Work<'a, Option<Held>>;
 }
 
+/// Whose a pool is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Nobody's: whoever had it has let go of it.
+    Free,
+    /// This node's.
+    Own,
+    /// That of another node, which has not let go of it.
+    Another {
+        /// By what pools know it.
+        identity: Uuid,
+        /// What it is called.
+        name: String,
+    },
+}
+
 /// What came of fencing disks.
 pub enum Fenced {
     /// These are the owner's of the epoch.
