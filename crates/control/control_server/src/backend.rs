@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use cluster_store::keys::NodeId;
 use control_api::{
-    Balance, CheckFinding, Code, DiskConfig, DiskLogin, FaultRule, MediaType, PoolMember, PoolState, Problem,
+    Balance, CheckFinding, Code, DiskConfig, FaultRule, MediaType, PoolMember, PoolState, Problem,
     Provisioning, Resiliency, Scrub, SpaceState,
 };
 use observe::IoTotals;
@@ -21,6 +21,7 @@ use tcp_service::{Budget, Spawner};
 use uuid::Uuid;
 
 mod addresses;
+mod found_disk;
 mod iscsi;
 mod ownership;
 mod smb;
@@ -33,6 +34,7 @@ pub use addresses::MachineAddress;
 
 pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
+pub use found_disk::{DiskContent, FoundDisk};
 pub(crate) use iscsi::HELD_ELSEWHERE;
 pub use iscsi::{BeginForwarding, IscsiBackend, ServedBy, ServedLun, Targets};
 pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner, Whose};
@@ -76,53 +78,6 @@ where
         Err(Problem::new(Code::Unavailable, "the node is stopping, or the work has failed")
             .todo("The log says which."))
     })
-}
-
-/// A disk that discovery found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FoundDisk {
-    /// Stable identity.
-    pub id: String,
-    /// Where it is now.
-    pub path: String,
-    /// Size in bytes.
-    pub size_bytes: u64,
-    /// What it is made of.
-    pub media: MediaType,
-    /// Model.
-    pub model: Option<String>,
-    /// Serial number.
-    pub serial: Option<String>,
-    /// Vendor.
-    pub vendor: Option<String>,
-    /// Bus.
-    pub bus: Option<String>,
-    /// Enclosure.
-    pub enclosure: Option<String>,
-    /// Slot.
-    pub slot: Option<String>,
-    /// What of this machine uses it, if something does.
-    pub in_use_by: Option<String>,
-    /// How to log in to its target, for a unit of one that asks for it.
-    pub login: Option<DiskLogin>,
-}
-
-/// What is on a disk.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DiskContent {
-    /// Nothing that is known.
-    Empty,
-    /// A member of a pool.
-    Member {
-        /// The pool's name when it was written.
-        pool_name: String,
-        /// The pool.
-        pool: Uuid,
-        /// The disk.
-        disk: Uuid,
-    },
-    /// Something else ("GPT partition table").
-    Foreign(String),
 }
 
 /// A disk that is open, with its wrappers.

@@ -82,7 +82,7 @@ impl Node {
 
     /// Makes a file known as a disk.
     async fn know(&self, name: &str) {
-        let path = format!("/v1/disks/{}", self.path(name).replace('/', "%2F"));
+        let path = format!("/v1/disks?disk={}", self.path(name).replace('/', "%2F"));
         self.send("PATCH", &path, json!({ "model": "copy" })).await;
     }
 
@@ -157,16 +157,22 @@ async fn a_copy_of_a_disk_is_told_from_the_one_in_use() {
     assert_eq!(node.disk("a-copy").await["state"], "foreign");
     // The one in use goes: one of the copies comes in its place, and is told from the other.
     std::fs::remove_file(node.path("one")).expect("removed");
-    node.until(async || node.members().await == online(["a-copy", "two"])).await;
-    assert_eq!(node.disk("z-copy").await["state"], "foreign");
+    // (Between the look that finds it gone and what the pool is told of that, nothing tells the copies apart.)
+    node.until(async || {
+        node.members().await == online(["a-copy", "two"]) && node.disk("z-copy").await["state"] == "foreign"
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn right_disks_that_are_put_back_while_the_node_runs_are_used() {
     let mut node = Node::new().await;
+    node.end().await;
     for disk in ["one", "two"] {
         node.copy(disk, &format!("{disk}.old"));
     }
+    // An opening raises the epoch, which the node remembers: a whole set of disks that is older by less is not noticed.
+    node.start().await;
     node.make_volume().await;
     node.end().await;
     for disk in ["one", "two"] {
