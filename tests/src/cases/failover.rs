@@ -90,10 +90,13 @@ pub(super) struct World {
 }
 
 impl Member {
-    fn start(&mut self) -> Result {
+    fn start(&mut self, supervised: bool) -> Result {
         let mut serve = command("ip");
         serve.args(["netns", "exec", &self.namespace]).arg(&self.binary);
         serve.args(["serve", "--shards", "1", "--data-dir"]).arg(&self.dir);
+        if supervised {
+            serve.arg("--supervise");
+        }
         self.process = Some(Running::start("holdfast", serve, &self.dir.with_extension("log"))?);
         Ok(())
     }
@@ -136,12 +139,28 @@ impl Member {
         Ok(run(VERB, &shown)?.ok("ip address")?.contains(&format!("{ADDRESS}/24")))
     }
 
-    /// Signals its process.
-    pub(super) fn signal(&mut self, name: &str) -> Result {
-        self.process.as_mut().map_or(Ok(()), |process| process.signal(name))
+    /// The process, and its child where it is a supervisor.
+    fn processes(&self) -> Result<Vec<String>> {
+        let Some(process) = &self.process else { return Ok(Vec::new()) };
+        let first = process.id();
+        let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children"))?;
+        let mut all = vec![first.to_string()];
+        all.extend(children.split_whitespace().map(str::to_owned));
+        Ok(all)
     }
 
-    /// As `kill -9` does; nobody starts it again.
+    /// Signals all of its processes, or only the one that serves.
+    pub(super) fn signal(&self, signal: &str, only_child: bool) -> Result {
+        let mut processes = self.processes()?;
+        if only_child {
+            processes.drain(..processes.len() - 1);
+        }
+        let mut kill = command("kill");
+        kill.arg(signal).args(processes);
+        run(VERB, &kill)?.ok("kill").map(drop)
+    }
+
+    /// As `kill -9` of all of its processes.
     pub(super) fn kill(&mut self) -> Result {
         self.process.take().map_or(Ok(()), |mut process| process.kill())
     }
@@ -156,7 +175,7 @@ impl Member {
 
 impl World {
     /// Starts all of it: the first node has the pool and its address.
-    pub(super) fn start(context: &Context) -> Result<Self> {
+    pub(super) fn start(context: &Context, supervised: bool) -> Result<Self> {
         if context.peer || context.url.is_some() {
             return Err(Outcome::Skip("needs nodes of its own".into()));
         }
@@ -183,14 +202,21 @@ impl World {
         let authority = Authority::new(now()).map_err(|why| failed("authority", why))?;
         let mut world = Self { nodes: Vec::new(), shelf, etcd, net };
         for number in 1..=NODES {
-            world.add(context, &authority, number, &units)?;
+            world.add(context, &authority, number, &units, supervised)?;
             world.nodes[0].wait_for_nodes(usize::from(number))?;
         }
         world.make(&units)?;
         Ok(world)
     }
 
-    fn add(&mut self, context: &Context, authority: &Authority, number: u16, units: &[String]) -> Result {
+    fn add(
+        &mut self,
+        context: &Context,
+        authority: &Authority,
+        number: u16,
+        units: &[String],
+        supervised: bool,
+    ) -> Result {
         let dir = context.folder.join(format!("n{number}"));
         std::fs::create_dir_all(&dir)?;
         let ip = format!("10.99.0.{}", 10 + number);
@@ -205,7 +231,7 @@ impl World {
         let namespace = format!("{}-n{number}", self.net.0);
         let name = format!("n{number}");
         let mut member = Member { binary: binary()?, dir, name, namespace, process: None };
-        member.start()?;
+        member.start(supervised)?;
         self.nodes.push(member);
         Ok(())
     }

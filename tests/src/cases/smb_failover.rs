@@ -1,5 +1,5 @@
 //! What clients of a continuously available share have open goes on at the service address of its pool, whichever node has it: with our
-//! own client, which sees every answer, and with smbclient.
+//! own client, which sees every answer, and with smbclient; then with the Linux kernel under verified load.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use smb_protocol::{Guid, NtStatus, Wire as _};
 use super::Context;
 use super::cluster::failed;
 use super::failover::{ADDRESS, PASSWORD, POOL, SHARE, USER, World, inside};
+use crate::guest::{Guest, Setup};
 use crate::process::pause;
 use crate::{Result, ensure};
 
@@ -214,7 +215,7 @@ impl Held {
 }
 
 pub(super) fn handles(context: &Context) -> Result {
-    let mut world = World::start(context)?;
+    let mut world = World::start(context, false)?;
     let mut held = Held::begin(&world)?;
 
     let begun = now();
@@ -236,14 +237,60 @@ pub(super) fn handles(context: &Context) -> Result {
 
     // It stands still, and goes on when another node has all of it.
     let begun = now();
-    world.named(&owner)?.signal("STOP")?;
+    world.named(&owner)?.signal("-STOP", false)?;
     held.come_back(&world, begun, "SIGSTOP")?;
     world.owner(&owner)?;
     pause(STILL);
-    world.named(&owner)?.signal("CONT")?;
+    world.named(&owner)?.signal("-CONT", false)?;
     world.settled()?;
     ensure(held.client.write(held.id, b"on")? == NtStatus::SUCCESS, || {
         "who went on has disturbed it".into()
     })?;
+    world.finish()
+}
+
+/// Boot, write and verify under emulation on two busy cores.
+const GUEST_LIMIT: Duration = Duration::from_secs(1200);
+/// Between faults, for the load to go on.
+const BETWEEN: Duration = Duration::from_secs(15);
+
+pub(super) fn kernel(context: &Context) -> Result {
+    let mut world = World::start(context, true)?;
+    let env = vec![
+        ("SRV", ADDRESS.to_string()),
+        ("PORT", "445".to_string()),
+        ("SHARE", SHARE.to_string()),
+        ("SMB_USER", USER.to_string()),
+        ("SMB_PASS", PASSWORD.to_string()),
+        ("OPTS", "seal,persistenthandles,hard,echo_interval=3".to_string()),
+        ("WORK", "steady".to_string()),
+        ("LOAD_SECONDS", if context.full { "240" } else { "120" }.to_string()),
+        ("SIZE_MIB", if context.full { "512" } else { "200" }.to_string()),
+    ];
+    let name = world.net.0.clone();
+    let setup = Setup { script: "smb.sh", env, net: Some(&name), limit: GUEST_LIMIT, ..Setup::default() };
+    let mut guest = Guest::start(&context.folder, setup)?;
+    guest.wait_for("READY")?;
+
+    // With its supervisor it is back before anybody takes over.
+    world.named("n1")?.signal("-KILL", true)?;
+    pause(BETWEEN);
+    world.settled()?;
+    let owner = world.owner("")?;
+    let next = if owner == "n2" { "n3" } else { "n2" };
+    world.named(&owner)?.ask(&["pool", "move", POOL, next])?;
+    pause(BETWEEN);
+    world.named(next)?.signal("-STOP", false)?;
+    let last = world.owner(next)?;
+    pause(STILL);
+    world.named(next)?.signal("-CONT", false)?;
+    world.settled()?;
+    pause(BETWEEN);
+    world.named(&last)?.kill()?;
+    world.owner(&last)?;
+    pause(BETWEEN);
+    guest.tell("hurt")?;
+    let said = guest.finish()?;
+    ensure(said.contains("DONE"), || format!("the guest did not come to its end:\n{said}"))?;
     world.finish()
 }
