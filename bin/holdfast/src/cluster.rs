@@ -46,7 +46,7 @@ pub(crate) enum Command {
 /// What this node is in its cluster.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Here {
-    /// Where the other nodes reach this one; five ports from PORT on are used, 7400 without one.
+    /// Where the other nodes reach this one; six ports from PORT on are used, 7400 without one.
     /// Needed where the machine has several addresses.
     #[arg(long, value_name = "IP[:PORT]")]
     address: Option<String>,

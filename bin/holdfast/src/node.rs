@@ -12,7 +12,7 @@ use crate::error::CliResult;
 pub(crate) enum Command {
     /// List the nodes of the cluster.
     List,
-    /// Let a node take no pools. It is asked itself.
+    /// Let a node take no pools. Any node is asked.
     Pause {
         /// Its name or number.
         #[arg(value_name = "NODE")]
@@ -27,7 +27,7 @@ pub(crate) enum Command {
         #[arg(value_name = "NODE")]
         name: String,
     },
-    /// Let a node take pools again. It is asked itself.
+    /// Let a node take pools again. Any node is asked.
     Resume {
         /// Its name or number.
         #[arg(value_name = "NODE")]

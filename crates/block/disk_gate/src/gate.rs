@@ -32,6 +32,8 @@ pub struct Settings {
     pub records: Arc<dyn Records>,
     /// Which disk it is.
     pub identify: Arc<dyn Identify>,
+    /// What it is known by while it is no member of a pool, if it may have been used like that: what was kept under this then is taken over.
+    pub blank: Option<DiskIdentity>,
 }
 
 /// Why a gate is not opened, or an initiator not let near it.
@@ -53,6 +55,8 @@ struct State {
     ports: BTreeMap<Box<str>, Arc<Port>>,
     /// Why nobody may write, whatever the table says.
     broken: Option<String>,
+    /// The identity under which the table is kept; none while nothing is.
+    kept_as: Option<DiskIdentity>,
 }
 
 impl State {
@@ -75,6 +79,7 @@ pub struct Gate {
     name: String,
     records: Arc<dyn Records>,
     identify: Arc<dyn Identify>,
+    blank: Option<DiskIdentity>,
     /// Held by whoever changes the table.
     changing: tokio::sync::Mutex<()>,
     state: Mutex<State>,
@@ -87,16 +92,12 @@ impl Gate {
     /// # Errors
     /// When the disk cannot be read.
     pub async fn open(settings: Settings) -> Result<Arc<Self>, GateError> {
-        let Settings { device, name, records, identify } = settings;
+        let Settings { device, name, records, identify, blank } = settings;
         let disk = identify.identify(&device).await.map_err(GateError::Disk)?;
         let load = records.clone();
-        let (table, broken) = match on_thread(move || load.load(disk)).await {
-            Ok(None) => (Table::default(), None),
-            Ok(Some(bytes)) => match decode(disk, &bytes) {
-                Ok(table) => (table, None),
-                Err(error) => (Table::default(), Some(error.to_string())),
-            },
-            Err(error) => (Table::default(), Some(error.to_string())),
+        let (table, kept_as, broken) = match on_thread(move || load_of(&*load, disk, blank)).await {
+            Ok((table, kept_as)) => (table, kept_as, None),
+            Err(error) => (Table::default(), None, Some(error.to_string())),
         };
         let broken = broken.map(|why| {
             let place = records.place(disk);
@@ -106,8 +107,16 @@ impl Gate {
             tracing::error!("disk {name}: {why}");
             why
         });
-        let state = Mutex::new(State { table, next: None, ports: BTreeMap::new(), broken });
-        Ok(Arc::new(Self { device, name, records, identify, changing: tokio::sync::Mutex::new(()), state }))
+        let state = Mutex::new(State { table, next: None, ports: BTreeMap::new(), broken, kept_as });
+        Ok(Arc::new(Self {
+            device,
+            name,
+            records,
+            identify,
+            blank,
+            changing: tokio::sync::Mutex::new(()),
+            state,
+        }))
     }
 
     /// What the disk is called.
@@ -189,11 +198,12 @@ impl Gate {
         let before = self.look(doing, Table::clone)?;
         let mut after = before.clone();
         change(&mut after).map_err(|error| error.on(&self.name))?;
-        if after == before {
-            return Ok(());
-        }
         // A disk that was made a member meanwhile has another identity.
         let disk = self.identify.identify(&self.device).await.map_err(|error| error.on(&self.name))?;
+        let kept_as = self.state.lock().kept_as;
+        if after == before && (kept_as.is_none() || kept_as == Some(disk)) {
+            return Ok(());
+        }
         let losers: Vec<Arc<Port>> = {
             let mut state = self.state.lock();
             state.next = Some(after.clone());
@@ -204,7 +214,8 @@ impl Gate {
             port.idle().await;
         }
         let (records, record) = (self.records.clone(), encode(disk, &after));
-        let kept = on_thread(move || records.save(disk, &record)).await;
+        let blank = self.blank;
+        let kept = on_thread(move || save_as(&*records, disk, blank, &record)).await;
         let mut state = self.state.lock();
         if let Err(error) = kept {
             // Which of both states comes back after a crash, nobody knows.
@@ -215,12 +226,53 @@ impl Gate {
             state.break_down(why);
             return Err(error);
         }
-        state.table = after;
+        (state.table, state.kept_as) = (after, Some(disk));
         state.next = None;
         for port in state.ports.values() {
             if state.permits(&port.name) { port.admit() } else { port.bar() }
         }
         Ok(())
+    }
+}
+
+/// What is kept of a disk, and under which identity. What was kept of it before it became a member is kept under its new one from now on.
+fn load_of(
+    records: &dyn Records,
+    disk: DiskIdentity,
+    blank: Option<DiskIdentity>,
+) -> io::Result<(Table, Option<DiskIdentity>)> {
+    let of = |disk| match records.load(disk)? {
+        Some(bytes) => decode(disk, &bytes).map(Some).map_err(|error| io::Error::other(error.to_string())),
+        None => Ok(None),
+    };
+    if let Some(table) = of(disk)? {
+        return Ok((table, Some(disk)));
+    }
+    let Some(blank) = blank.filter(|blank| *blank != disk) else { return Ok((Table::default(), None)) };
+    match of(blank)? {
+        Some(table) if table != Table::default() => {
+            save_as(records, disk, Some(blank), &encode(disk, &table))?;
+            Ok((table, Some(disk)))
+        }
+        _ => Ok((Table::default(), None)),
+    }
+}
+
+/// Keeps a record; what was kept of the disk before it became a member says nothing from then on.
+fn save_as(
+    records: &dyn Records,
+    disk: DiskIdentity,
+    blank: Option<DiskIdentity>,
+    record: &[u8],
+) -> io::Result<()> {
+    records.save(disk, record)?;
+    match blank.filter(|blank| *blank != disk) {
+        Some(blank)
+            if records.load(blank)?.is_some_and(|kept| decode(blank, &kept) != Ok(Table::default())) =>
+        {
+            records.save(blank, &encode(blank, &Table::default()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -78,7 +78,7 @@ impl Records for Rows {
 
 async fn gate(device: Device, records: Arc<dyn Records>) -> Arc<Gate> {
     let identify = Arc::new(Named(AtomicU8::new(1)));
-    Gate::open(Settings { device, name: "disk".into(), records, identify }).await.unwrap()
+    Gate::open(Settings { device, name: "disk".into(), records, identify, blank: None }).await.unwrap()
 }
 
 fn way(gate: &Arc<Gate>, initiator: &str) -> GatedDisk {
@@ -340,6 +340,7 @@ fn the_record_follows_the_disk() {
             name: "disk".into(),
             records: rows.clone(),
             identify: identify.clone(),
+            blank: Some(DiskIdentity([1; 16])),
         };
         let before = Gate::open(settings(&identify)).await.unwrap();
         way(&before, "own").register(OLD).await.unwrap();
@@ -347,6 +348,53 @@ fn the_record_follows_the_disk() {
         way(&before, "own").reserve(OLD).await.unwrap();
         let after = Gate::open(settings(&identify)).await.unwrap();
         assert_eq!(way(&after, "node 2").reservation().await.unwrap().unwrap().holder, OLD);
+    });
+}
+
+/// A disk is fenced while it is blank, and becomes a member; nothing changes afterwards, and its node is started anew.
+#[test]
+fn what_was_kept_of_a_blank_disk_holds_for_the_member_that_it_becomes() {
+    on_shard(async {
+        let rows = Rows::new();
+        let identify = Arc::new(Named(AtomicU8::new(1)));
+        let settings = || Settings {
+            device: Arc::new(MemoryDisk::new(SIZE, 512)),
+            name: "disk".into(),
+            records: rows.clone(),
+            identify: identify.clone(),
+            blank: Some(DiskIdentity([1; 16])),
+        };
+        let before = Gate::open(settings()).await.unwrap();
+        way(&before, "own").register(OLD).await.unwrap();
+        way(&before, "own").reserve(OLD).await.unwrap();
+        identify.0.store(2, Ordering::SeqCst);
+        let after = Gate::open(settings()).await.unwrap();
+        assert_eq!(way(&after, "node 2").reservation().await.unwrap().unwrap().holder, OLD);
+        // Blank again, it is free: nothing of the member that it was is left.
+        identify.0.store(1, Ordering::SeqCst);
+        let blank = Gate::open(settings()).await.unwrap();
+        assert_eq!(way(&blank, "node 2").reservation().await.unwrap(), None);
+    });
+}
+
+/// The same key again is no change, but it is kept under the identity of now.
+#[test]
+fn what_does_not_change_is_kept_under_the_identity_of_now() {
+    on_shard(async {
+        let rows = Rows::new();
+        let identify = Arc::new(Named(AtomicU8::new(1)));
+        let settings = Settings {
+            device: Arc::new(MemoryDisk::new(SIZE, 512)),
+            name: "disk".into(),
+            records: rows.clone(),
+            identify: identify.clone(),
+            blank: None,
+        };
+        let gate = Gate::open(settings).await.unwrap();
+        way(&gate, "own").register(OLD).await.unwrap();
+        identify.0.store(2, Ordering::SeqCst);
+        way(&gate, "own").register(OLD).await.unwrap();
+        assert!(rows.load(DiskIdentity([2; 16])).unwrap().is_some());
     });
 }
 

@@ -46,7 +46,8 @@ fn room_of(disk: &DiskRecord) -> u64 {
 
 /// Up to five disks for metadata of so many bytes, and the room that each of them has at least: one of each node in turn, and of each
 /// of its enclosures, the largest first. Where there is the choice, disks on which the state may double. Where there are several nodes,
-/// none has half of all votes, so that whichever is lost, the others have a majority (two nodes: two disks each, and the witness).
+/// none has half of all votes, so that whichever is lost, the others have a majority (two nodes: two disks each, and the witness), as far as that
+/// leaves [`METADATA_DISKS_LEAST`] copies of the metadata.
 pub(crate) fn choose_metadata_disks(state: &PoolState, bytes: u64) -> (Vec<DiskId>, u64) {
     let active = || state.disks.values().filter(|disk| disk.usage == DiskUse::Active);
     let mut rooms: Vec<u64> = active().map(room_of).collect();
@@ -67,7 +68,10 @@ fn in_turn<'a>(disks: impl Iterator<Item = &'a DiskRecord>) -> Vec<DiskId> {
     voters.truncate(METADATA_DISKS_MAX);
     if nodes.len() > 1 {
         let of = |voters: &[DiskId], node: &[DiskId]| voters.iter().filter(|id| node.contains(id)).count();
-        while let Some(node) = nodes.iter().find(|node| 2 * of(&voters, node) >= votes(voters.len())) {
+        // But never for so few copies of the metadata that the loss of as many disks as a space promises takes them all.
+        while voters.len() > METADATA_DISKS_LEAST
+            && let Some(node) = nodes.iter().find(|node| 2 * of(&voters, node) >= votes(voters.len()))
+        {
             let Some(last) = voters.iter().rposition(|id| node.contains(id)) else { break };
             voters.remove(last);
         }
@@ -235,6 +239,11 @@ impl Core {
                 count -= 1;
             }
         }
+        // Of those that are too many on a node, what counts is who has become a voter: one without room may not have.
+        let voters: Vec<DiskRecord> = self.meta.with_state(|state| state.metadata_disks().cloned().collect());
+        let all_vote = wanted.iter().all(|id| voters.iter().any(|disk| disk.id == *id));
+        let surplus = if all_vote { too_many_of_a_node(&voters, &to_be) } else { BTreeSet::new() };
+        leaving.retain(|disk| leaves(disk) || is_small(disk) || surplus.contains(&disk.id));
         for old in leaving {
             let least = if leaves(&old) { 1 } else { METADATA_DISKS_LEAST.min(wanted.len()) };
             if count > least {
@@ -379,8 +388,6 @@ mod tests {
         for (disks, wanted) in [
             (&[1, 1][..], &[1, 1][..]),
             (&[3, 3], &[2, 2]),
-            (&[8, 1], &[1, 1]),
-            (&[2, 1], &[1, 1]),
             (&[1, 1, 1], &[1, 1, 1]),
             (&[2, 2, 2], &[2, 2, 1]),
             (&[5, 1, 1], &[2, 1, 1]),
@@ -399,6 +406,13 @@ mod tests {
             }
         }
         assert_eq!(of_nodes(&[6]), [5], "one node has them all");
+        for (disks, wanted) in [(&[8, 1][..], &[2, 1][..]), (&[2, 1], &[2, 1])] {
+            assert_eq!(
+                of_nodes(disks),
+                wanted,
+                "three copies of the metadata come before a majority without a node"
+            );
+        }
     }
 
     #[test]

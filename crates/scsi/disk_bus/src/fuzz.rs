@@ -34,6 +34,7 @@ impl Records for Nobody {
 pub fn commands(bytes: &[u8]) {
     shard_runtime::block_on(async {
         let settings = Settings {
+            blank: None,
             device: Arc::new(MemoryDisk::new(1 << 20, 512)),
             name: "disk".into(),
             records: Arc::new(Nobody),

@@ -70,6 +70,7 @@ impl Rig {
             name: "disk".into(),
             records: Arc::new(Plain),
             identify: Arc::new(Plain),
+            blank: None,
         };
         let gate = Gate::open(settings).await.unwrap();
         let server =

@@ -117,6 +117,15 @@ impl Cluster {
                     };
                 }
                 if !order.begun && asked_at.elapsed() > BEGUN_WITHIN {
+                    // Taken back before anybody is told so: the node may begin in this moment.
+                    let back = Transaction {
+                        conditions: vec![Condition::Modified(key.clone(), found.modified)],
+                        steps: vec![Step::Delete(key.clone())],
+                        reads: Vec::new(),
+                    };
+                    if !self.store.transact(back).await.is_ok_and(|outcome| outcome.done) {
+                        continue;
+                    }
                     return Err(away(format!(
                         "has not begun within {} s: nothing was done",
                         BEGUN_WITHIN.as_secs()

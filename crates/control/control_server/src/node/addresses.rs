@@ -16,20 +16,14 @@
 //! A client that hears of it earlier connects to nobody, and then waits for a second before it tries again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster_store::keys::PoolId;
-use control_api::{
-    Code, Issue, PoolAddress, PoolConfig, PoolDetail, PoolUpdate, PortalConfig, Problem, ServiceAddress,
-    Severity,
-};
-use parking_lot::Mutex;
-use shard_runtime::Monotonic;
-use tokio::sync::Notify;
+use control_api::{Code, PoolDetail, PoolUpdate, PortalConfig, Problem, ServiceAddress};
 use uuid::Uuid;
 
+use super::held_addresses::Held;
 use super::path::Step;
 use super::{Node, missing};
 
@@ -39,110 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// For so long the network is told of a new address again and again: a machine that stands still may answer for it meanwhile.
 const ANNOUNCED_FOR: Duration = Duration::from_secs(10);
-
-/// An address that is here, or should be.
-#[derive(Clone)]
-struct Held {
-    at: ServiceAddress,
-    here: bool,
-    since: Monotonic,
-    renewed: Option<Monotonic>,
-    problem: Option<Problem>,
-    /// Who is connected to it, as the shared state has it.
-    clients: BTreeSet<(SocketAddr, SocketAddr)>,
-}
-
-/// The service addresses of a node.
-#[derive(Default)]
-pub(super) struct Addresses {
-    held: Mutex<BTreeMap<Uuid, Held>>,
-    /// Held by whoever makes it so.
-    keeping: tokio::sync::Mutex<()>,
-    look: Notify,
-}
-
-impl Addresses {
-    /// Addresses that are here.
-    fn here(&self) -> Vec<IpAddr> {
-        self.held.lock().values().filter(|held| held.here).map(|held| held.at.ip).collect()
-    }
-
-    fn change(&self, pool: Uuid, change: impl FnOnce(&mut Held)) {
-        if let Some(held) = self.held.lock().get_mut(&pool) {
-            change(held);
-        }
-    }
-
-    /// The pool's address as it is shown.
-    pub(super) fn shown(&self, pool: &PoolConfig) -> Option<PoolAddress> {
-        let address = pool.address.clone()?;
-        let held = self.held.lock();
-        let held = held.get(&pool.guid).filter(|held| held.at.to_string() == address);
-        Some(PoolAddress {
-            address,
-            interface: pool.interface.clone(),
-            here: held.is_some_and(|held| held.here),
-            problem: held.and_then(|held| held.problem.as_ref()).map(|problem| problem.detail.clone()),
-        })
-    }
-
-    /// What is wrong with them.
-    pub(super) fn issues(&self) -> Vec<Issue> {
-        let held = self.held.lock();
-        let troubled = held.values().filter_map(|held| Some((&held.at, held.problem.as_ref()?)));
-        let issue = |(at, problem): (&ServiceAddress, &Problem)| Issue {
-            severity: Severity::Error,
-            subject: format!("address {at}"),
-            detail: format!("its pool is served, but not at it: {}", problem.detail),
-            todo: problem.todo.clone().unwrap_or_else(|| {
-                "The pool is served at the node's own addresses meanwhile; it is tried again by itself."
-                    .into()
-            }),
-        };
-        troubled.map(issue).collect()
-    }
-
-    /// Where shares are to be served besides these addresses.
-    pub(super) fn listeners(&self, configured: &[String]) -> Vec<String> {
-        let configured: Vec<SocketAddr> = configured.iter().filter_map(|text| text.parse().ok()).collect();
-        let mut more = BTreeSet::new();
-        for ip in self.here() {
-            let ports: BTreeSet<u16> = configured.iter().map(SocketAddr::port).collect();
-            for port in ports {
-                let of_port = configured.iter().filter(|each| each.port() == port);
-                if !of_port.clone().any(|each| covers(each.ip(), ip)) {
-                    more.insert(SocketAddr::new(ip, port).to_string());
-                }
-            }
-        }
-        more.into_iter().collect()
-    }
-
-    /// Where targets are to be served besides these portals: at the same ports, in the same groups.
-    pub(super) fn portals(&self, configured: &[PortalConfig]) -> Vec<PortalConfig> {
-        let mut more: Vec<PortalConfig> = Vec::new();
-        for portal in configured {
-            let listening: Vec<String> = configured.iter().map(|portal| portal.address.clone()).collect();
-            let Ok(at) = portal.address.parse::<SocketAddr>() else { continue };
-            for address in self.listeners(&listening) {
-                let same_port = address.parse::<SocketAddr>().is_ok_and(|new| new.port() == at.port());
-                if same_port && more.iter().all(|known| known.address != address) {
-                    more.push(PortalConfig { address, ..portal.clone() });
-                }
-            }
-        }
-        more
-    }
-}
-
-/// Whether who listens at one address is reached at the other.
-fn covers(listening: IpAddr, address: IpAddr) -> bool {
-    match listening {
-        IpAddr::V4(any) if any.is_unspecified() => address.is_ipv4(),
-        IpAddr::V6(any) if any.is_unspecified() => true,
-        one => one.to_canonical() == address,
-    }
-}
 
 impl Node {
     /// Has the addresses of pools that are served here, and no others, until the node stops.
@@ -164,7 +54,14 @@ impl Node {
     }
 
     fn may_have_addresses_of(&self, pool: Uuid) -> bool {
-        self.path(pool).step() == Step::Serving
+        // One that is here stays while volumes of its pool that are not open yet are tried again.
+        let here = || self.addresses.held.lock().get(&pool).is_some_and(|held| held.here);
+        let serves = match self.path(pool).step() {
+            Step::Serving => true,
+            Step::Restore | Step::Publish => here(),
+            _ => false,
+        };
+        serves
             && self.is_open(pool)
             && !*self.stopping.borrow()
             && self.cluster.get().is_none_or(|cluster| cluster.may_answer())

@@ -228,8 +228,14 @@ impl Node {
         let (of_nodes, paths): (Vec<&String>, Vec<&String>) =
             named.into_iter().partition(|name| NodeDisk::parse(name).is_some());
         let paths = paths.into_iter().filter_map(|name| Path::new(name).canonicalize().ok());
+        // Another node may have made one of them a member meanwhile, of a pool of its own.
+        for id in &of_nodes {
+            self.probe(id).await;
+        }
         let is_member = |known: &Known| match &known.content {
-            Some(DiskContent::Member { pool, .. }) => self.owns_pool(*pool),
+            Some(DiskContent::Member { pool, .. }) => {
+                self.config.with(|config| config.pools.iter().any(|known| known.guid == *pool))
+            }
             _ => false,
         };
         let ids: Vec<String> = paths

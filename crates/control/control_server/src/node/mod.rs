@@ -14,6 +14,7 @@ mod disks;
 mod files;
 mod findings;
 mod fullness;
+mod held_addresses;
 mod iscsi;
 mod iscsi_disks;
 mod known;
@@ -208,7 +209,7 @@ pub struct Node {
     network: Network,
     events: Events,
     changing: Changing,
-    addresses: addresses::Addresses,
+    addresses: held_addresses::Addresses,
     /// Names of LUNs whose files are being made.
     making: Mutex<BTreeSet<String>>,
     /// Names of volumes that are being made.
@@ -246,7 +247,7 @@ impl Node {
             access: Access::open(data.join("tokens.json"), clock.clone()),
             events: Events::default(),
             changing: Changing::default(),
-            addresses: addresses::Addresses::default(),
+            addresses: held_addresses::Addresses::default(),
             audit: Audit::new(data.join("audit.jsonl")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,

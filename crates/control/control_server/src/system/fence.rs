@@ -7,10 +7,14 @@ use control_api::{Code, Problem};
 use futures_util::future::join_all;
 use pool_fence::{FenceError, FenceKey, fence};
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 use super::disks::SystemDisk;
 use crate::backend::{DiskFence, Fenced, Held, OpenDisk as _, PoolDisk, Work};
+
+/// A disk that has not answered by then is left out, and joins when it does: the pool does not wait for one that hangs.
+const FENCED_WITHIN: Duration = Duration::from_secs(6);
 
 /// Fences disks as one node.
 pub(super) struct SystemFence {
@@ -88,7 +92,20 @@ impl DiskFence for SystemFence {
             };
             let mut fenced = Vec::new();
             let mut held: Option<Held> = None;
-            for one in join_all(disks.into_iter().map(|disk| self.one(key, disk))).await {
+            let within = |disk: PoolDisk| async move {
+                let id = disk.id.clone();
+                match tokio::time::timeout(FENCED_WITHIN, self.one(key, disk)).await {
+                    Ok(one) => one,
+                    Err(_) => {
+                        tracing::error!(
+                            disk = id,
+                            "a disk is not used: it has not answered within {FENCED_WITHIN:?}"
+                        );
+                        One::Unusable
+                    }
+                }
+            };
+            for one in join_all(disks.into_iter().map(within)).await {
                 match one {
                     One::Fenced(disk) => fenced.push(disk),
                     One::Held(by) if held.is_none_or(|held| by.epoch > held.epoch) => held = Some(by),

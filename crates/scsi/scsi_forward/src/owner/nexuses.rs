@@ -54,9 +54,14 @@ impl Nexuses {
         device: Arc<TargetDevice>,
     ) -> Option<Arc<RemoteNexus>> {
         let mut known = self.known.lock();
+        let mut over = BTreeSet::from([channel]);
         if let Some(known) = known.get_mut(&whose) {
             known.over.insert(channel);
-            return Some(known.nexus.clone());
+            // A target that was taken away and made again has another device, and the nexus begins anew there.
+            if Arc::ptr_eq(&known.nexus.device, &device) {
+                return Some(known.nexus.clone());
+            }
+            over.clone_from(&known.over);
         }
         let of_node = known.range((whose.0, 0, 0)..=(whose.0, u64::MAX, u64::MAX)).count();
         if of_node >= MAX_NEXUSES {
@@ -72,7 +77,10 @@ impl Nexuses {
         });
         device.nexus_established(&nexus);
         let nexus = Arc::new(RemoteNexus { nexus, device });
-        known.insert(whose, Known { nexus: nexus.clone(), over: BTreeSet::from([channel]) });
+        let before = known.insert(whose, Known { nexus: nexus.clone(), over });
+        drop(known);
+        // Units hear of the end without the lock.
+        drop(before);
         Some(nexus)
     }
 

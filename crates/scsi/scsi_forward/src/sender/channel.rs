@@ -57,6 +57,7 @@ struct Sent {
     waiter: Option<oneshot::Sender<Ending>>,
     /// The most data that may come back.
     limit: usize,
+    nexus: u64,
 }
 
 #[derive(Default)]
@@ -69,6 +70,8 @@ struct State {
     sent: BTreeMap<u64, Sent>,
     /// Nexuses that the owner knows over this connection.
     introduced: BTreeSet<u64>,
+    /// Those of them that it is told of again before their next command.
+    again: BTreeSet<u64>,
     /// What is sent before anything that is held.
     out: VecDeque<Call>,
     /// The owner's time, and when it was heard.
@@ -157,6 +160,7 @@ impl Channel {
     /// A nexus is gone.
     pub(super) fn lose(&self, nexus: u64) {
         let mut state = self.state.lock();
+        state.again.remove(&nexus);
         if state.introduced.remove(&nexus) {
             state.out.push_back(Call::Lost(nexus));
             drop(state);
@@ -200,6 +204,7 @@ impl Channel {
             let mut state = self.state.lock();
             (state.up, state.asked, state.tick) = (false, false, None);
             state.introduced.clear();
+            state.again.clear();
             state.out.clear();
             std::mem::take(&mut state.sent)
         };
@@ -251,9 +256,10 @@ impl Channel {
             }
             // Not begun in a life that is over, nor without a permit: others may have it by now.
             let may = held.own.life.is_some() && self.shared.permit.life() == held.own.life;
-            if may && !state.introduced.contains(&nexus) {
+            if may && (!state.introduced.contains(&nexus) || state.again.contains(&nexus)) {
                 let port = held.own.port.clone();
                 state.introduced.insert(nexus);
+                state.again.remove(&nexus);
                 return Some((Call::Nexus(port), None));
             }
             let Held { tag, to, work, arrived, .. } = state.held.pop_front()?;
@@ -271,7 +277,7 @@ impl Channel {
                 }
                 Work::Manage(function) => (Call::Manage { tag, aim, function }, None, 0),
             };
-            state.sent.insert(tag, Sent { waiter: Some(waiter), limit });
+            state.sent.insert(tag, Sent { waiter: Some(waiter), limit, nexus });
             return Some((call, data));
         }
     }
@@ -304,7 +310,15 @@ impl Channel {
             Reply::NotDone(tag) => (tag, Ending::NotBegun),
             Reply::Managed { tag, outcome } => (tag, Ending::Managed(outcome)),
         };
-        let Some(sent) = self.state.lock().sent.remove(&tag) else { return false };
+        let sent = {
+            let mut state = self.state.lock();
+            let Some(sent) = state.sent.remove(&tag) else { return false };
+            if matches!(ending, Ending::NotBegun) {
+                // The owner may not have known the target yet when it was told of the nexus: it is told again.
+                state.again.insert(sent.nexus);
+            }
+            sent
+        };
         match sent.waiter {
             Some(waiter) => {
                 if waiter.send(ending).is_err() {

@@ -73,6 +73,7 @@ pub(super) async fn open(
         name: id.to_owned(),
         records,
         identify: Arc::new(ByContent(name_of(id))),
+        blank: Some(name_of(id)),
     };
     let gate = shards
         .run(0, move || async move {

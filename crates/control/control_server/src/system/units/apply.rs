@@ -142,7 +142,8 @@ impl SystemUnits {
                     entry.pool = pool;
                 }
             }
-            // One that has had its file keeps what it knows; one that never had has nothing to keep.
+            // One that has had its file keeps what it knows. One that never had stays, too, when another pool is to serve it, or none:
+            // initiators are not to miss it until that has been seen to. What is kept of a file goes where it is tried again.
             let stays = |name: &String, entry: &Entry| {
                 let had = entry.away || entry.volume.is_some();
                 match wanted.get(name) {
@@ -150,7 +151,7 @@ impl SystemUnits {
                     Some(Wanted { identity, .. }) => {
                         entry.identity == *identity && (had || entry.kept.is_none())
                     }
-                    None => had && elsewhere.get(name) == Some(&entry.identity),
+                    None => elsewhere.get(name) == Some(&entry.identity) && (had || entry.kept.is_none()),
                 }
             };
             let of_pool = state.units.iter().filter(|(_, entry)| entry.pool == pool);

@@ -394,6 +394,12 @@ async fn a_lun_whose_pool_moves_is_busy_and_never_gone() {
             apply(&units, &config, served(None, ServedBy::Nobody, true)).await;
             assert_eq!(Arc::strong_count(&volume), 1, "nothing of the volume is held any more");
             assert_eq!(told().await, (ScsiStatus::Busy, 0));
+            apply(&units, &config, Vec::new()).await;
+            assert_eq!(
+                told().await,
+                (ScsiStatus::Busy, 0),
+                "another pool is to serve it, which has not been seen to yet"
+            );
             apply(&units, &config, served(None, ServedBy::Node(7), false)).await;
             assert_eq!(told().await, (ScsiStatus::Busy, 0), "nobody brings commands there in this test");
             assert_eq!(apply(&units, &config, served(Some(&volume), ServedBy::Here, false)).await, []);
