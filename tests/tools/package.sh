@@ -79,7 +79,8 @@ start
 holds "the file is there still" inside holdfast file get v1:/content /content.again
 holds "with its content then" cmp "$folder/root/content" "$folder/root/content.again"
 stop
-rm -rf "${folder:?}/root$data"
+rm -f "$folder/root$data"/disk-*
+sed -i '/^\[\[pool/,$d' "$folder/root$data/config.toml"
 holds "a purge of a node without pools" inside dpkg -P holdfast
 holds "leaves nothing" refused test -e "$folder/root$data"
 holds "and no unit that is enabled" refused test -L "$folder/root/etc/systemd/system/multi-user.target.wants/holdfast.service"

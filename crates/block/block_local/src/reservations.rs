@@ -21,7 +21,14 @@ use crate::LocalDisk;
 pub(crate) fn are_kept(device: impl AsFd, number: u64) -> bool {
     let (major, minor) = (libc::major(number), libc::minor(number));
     let partition = Path::new("/sys/dev/block").join(format!("{major}:{minor}/partition"));
-    !partition.exists() && ask_keys(device.as_fd(), spc::KEYS_BYTES).is_ok()
+    if partition.exists() {
+        return false;
+    }
+    match ask_keys(device.as_fd(), spc::KEYS_BYTES) {
+        Ok(_) => true,
+        // The kernel does not let this process ask: the device may keep some, and others may be kept from it only when we may say so.
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
 }
 
 fn ask_keys(device: BorrowedFd<'_>, len: u16) -> io::Result<Option<Vec<u64>>> {

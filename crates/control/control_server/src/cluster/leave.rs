@@ -5,7 +5,7 @@ use cluster_join::{check_leave, depart, make_token, nodes};
 use cluster_store::keys::{Key, NodeId};
 use cluster_store::{ClusterStore, Range, StoreError};
 use cluster_store_etcd::EtcdStore;
-use control_api::{ClusterPlace, ClusterToken, Code, Done, Problem};
+use control_api::{ClusterPlace, ClusterToken, Code, Done, NodeDisk, Problem};
 
 use super::init::place_of;
 use super::membership::store_here as etcd_store;
@@ -75,6 +75,7 @@ impl Node {
         let (identity, store) = self.as_member().await?;
         let record = &identity.record;
         self.forget_unknown().await?;
+        self.refuse_lent(&record.name.to_string())?;
         check_leave(&store, &record.cluster, record.node)
             .await
             .map_err(|error| self.with_names(told(error)))?;
@@ -89,6 +90,19 @@ impl Node {
         }
         preparing.order(self.data_dir(), Place::Alone, now);
         Ok(ClusterPlace { changing: true, ..ClusterPlace::default() })
+    }
+
+    /// The disks of a node that leaves would be missing in the pools of the others.
+    fn refuse_lent(&self, name: &str) -> Result<(), Problem> {
+        let disks = self.config_show(true).disks;
+        let own = disks.iter().filter(|disk| NodeDisk::parse(&disk.id).is_some_and(|disk| disk.node == name));
+        let own: Vec<&str> = own.map(|disk| disk.id.as_str()).collect();
+        if own.is_empty() {
+            return Ok(());
+        }
+        let detail = format!("Pools of the cluster use disks of this node: {}.", own.join(", "));
+        Err(Problem::new(Code::InUse, detail)
+            .todo("Take them out of their pools first (`holdfast pool remove-disk`), so that what is on them is copied to other disks."))
     }
 
     /// The store knows pools by their identities only, people by their names.

@@ -253,7 +253,11 @@ impl Bus {
         let (gate, found, identity) =
             lent::open(&self.shards, self.records.clone(), (id, path, new), found).await?;
         let target = self.target(id)?;
-        let device: Arc<dyn ScsiDevice> = Arc::new(BusUnit::new(gate.clone(), &identity));
+        // Another unit each time that it is opened: whoever had it before looks at what is on it now, as at a disk that comes back. It may be an
+        // older copy.
+        let opening: String = crate::entropy::<8>()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let device: Arc<dyn ScsiDevice> =
+            Arc::new(BusUnit::new(gate.clone(), &format!("{opening} {identity}")));
         let mut config = TargetConfig::new(target.clone(), device.clone());
         self.guard(&mut config);
         self.server.add_target(config).map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
