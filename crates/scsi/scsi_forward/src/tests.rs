@@ -40,7 +40,7 @@ impl Host for World {
         THERE
     }
     fn is_member(&self, node: u16, incarnation: u64) -> bool {
-        (node, incarnation) == (HERE, 1) && self.member.load(Ordering::SeqCst)
+        (node, incarnation) == (HERE, self.life.load(Ordering::SeqCst)) && self.member.load(Ordering::SeqCst)
     }
     fn is_port_of(&self, node: u16, target_port: u16) -> bool {
         target_port / 16 == node
@@ -72,7 +72,7 @@ struct Wire {
 
 impl Dial for Wire {
     fn me(&self) -> Option<(u16, u64)> {
-        Some((HERE, 1))
+        self.world.life().map(|life| (HERE, life))
     }
     fn dial(&self, node: u16) -> Streaming<'_> {
         Box::pin(async move {

@@ -46,9 +46,9 @@ pub(super) async fn keep(channel: Arc<Channel>) {
             }
         };
         let ended = match begun {
-            Ok((stream, tick)) => {
+            Ok((stream, tick, me)) => {
                 channel.up(tick);
-                let ended = run(&channel, stream).await;
+                let ended = run(&channel, stream, me).await;
                 channel.down();
                 ended
             }
@@ -70,22 +70,24 @@ pub(super) async fn turn(channel: Arc<Channel>) {
     }
 }
 
-async fn begin(channel: &Channel) -> io::Result<(Box<dyn Stream>, u64)> {
+/// A connection, the owner's time, and who this node is on it.
+async fn begin(channel: &Channel) -> io::Result<(Box<dyn Stream>, u64, (u16, u64))> {
     let dial = &channel.shared.dial;
-    let (from, incarnation) = dial.me().ok_or(io::ErrorKind::NotConnected)?;
+    let me = dial.me().ok_or(io::ErrorKind::NotConnected)?;
+    let (from, incarnation) = me;
     let mut stream = dial.dial(channel.owner).await?;
     let hello = Hello { version: VERSION, from, incarnation, to: channel.owner, channel: channel.number };
     stream.write_all(&framed(&Call::Hello(hello).encode(), 0)).await?;
     stream.flush().await?;
     let (head, data) = read_head(&mut stream).await?;
     match Reply::decode(&head).map_err(invalid)? {
-        Reply::Welcome { version, tick } if version <= VERSION && data == 0 => Ok((stream, tick)),
+        Reply::Welcome { version, tick } if version <= VERSION && data == 0 => Ok((stream, tick, me)),
         Reply::Refused(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not greet")),
     }
 }
 
-async fn run(channel: &Channel, stream: Box<dyn Stream>) -> io::Result<()> {
+async fn run(channel: &Channel, stream: Box<dyn Stream>, me: (u16, u64)) -> io::Result<()> {
     let (read, mut write) = tokio::io::split(stream);
     let mut read = BufReader::with_capacity(READ, read);
     let heard = std::cell::Cell::new(true);
@@ -102,7 +104,7 @@ async fn run(channel: &Channel, stream: Box<dyn Stream>) -> io::Result<()> {
         biased;
         result = hear(channel, &mut read, &heard) => result,
         result = speak => result,
-        result = watch(channel, &heard) => result,
+        result = watch(channel, me, &heard) => result,
     }
 }
 
@@ -156,12 +158,16 @@ fn poll_speak(
     }
 }
 
-/// Gives up what waits too long, and an owner that says nothing.
-async fn watch(channel: &Channel, heard: &std::cell::Cell<bool>) -> io::Result<()> {
+/// Gives up what waits too long, an owner that says nothing, and the connection when this node's life is over: the owner begins nothing that
+/// comes over it any more, and says so of each command, though nothing is wrong with the connection.
+async fn watch(channel: &Channel, me: (u16, u64), heard: &std::cell::Cell<bool>) -> io::Result<()> {
     let mut silent = 0;
     loop {
         shard_runtime::sleep(LOOK).await;
         channel.expire();
+        if channel.shared.dial.me() != Some(me) {
+            return Err(io::Error::other("this node's life is over"));
+        }
         silent = if heard.replace(false) || !channel.expects() { 0 } else { silent + 1 };
         if silent >= GIVE_UP_AFTER {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it says nothing"));

@@ -89,7 +89,16 @@ fn nothing_is_sent_without_a_permit_or_in_a_later_life() {
         assert_eq!(back.data_in.expect("data")[..], [0; 512]);
         rig.near.nexus_lost(&rig.hosts[0]);
         rig.near.nexus_established(&rig.hosts[0]);
-        assert_eq!(rig.said(rig.send(0, &write(0, 1), &[3; 512])).await, (6, 0x2900));
-        assert_eq!(rig.said(rig.send(0, &write(0, 1), &[3; 512])).await, (0, 0));
+        // Over a connection of this life: that of the one before has ended, though nothing was wrong with it.
+        let mut said = BUSY;
+        for _ in 0..100 {
+            said = rig.said(rig.send(0, &write(0, 1), &[3; 512])).await;
+            if said == (0, 0) {
+                break;
+            }
+            assert!([BUSY, (6, 0x2900)].contains(&said), "{said:?}");
+            shard_runtime::sleep(Duration::from_millis(20)).await;
+        }
+        assert_eq!(said, (0, 0));
     });
 }
