@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Context;
 use super::cluster::{Member, NODES, TARGET, failed, make_lun, owner_of, start};
 use super::restart::qemu_io;
-use crate::process::{Deadline, need, pause};
+use crate::process::{Deadline, command, need, pause, run as run_program};
 use crate::{Outcome, Result, ensure};
 
 const DISKS: usize = 2;
@@ -144,6 +144,44 @@ pub(super) fn run(context: &Context) -> Result {
     nodes.iter_mut().try_for_each(Member::stop)
 }
 
+/// A node comes back within a moment, with its disks as they were some time ago: they are made anew, and never read before.
+fn an_older_copy_is_not_believed(nodes: &mut [Member], owner: &str) -> Result {
+    let second = |node: &Member| format!("iscsi://{}/{TARGET}/1", node.portal());
+    let full = |node: &Member| {
+        Deadline::after(SETTLES).poll("all copies of the half to be there", || {
+            let Ok(shown) = node.ask(&["pool", "show", "half", "--json"]) else { return Ok(None) };
+            let shown: Value = serde_json::from_str(&shown).map_err(|why| failed("JSON", why))?;
+            Ok(is_full(&shown).then_some(()))
+        })
+    };
+    let copies = || (DISKS..DISKS + FURTHER).map(|number| format!("disk{number}"));
+    let copy = |dir: &std::path::Path, from: &str, to: &str| -> Result {
+        for disk in copies() {
+            let mut cp = command("cp");
+            cp.arg("--sparse=always")
+                .arg(dir.join(format!("{disk}{from}")))
+                .arg(dir.join(format!("{disk}{to}")));
+            run_program(SETTLES, &cp)?.ok("cp")?;
+        }
+        Ok(())
+    };
+    full(owner_of(nodes, owner)?)?;
+    nodes[0].kill()?;
+    copy(&nodes[0].dir, "", ".old")?;
+    nodes[0].start()?;
+    nodes[0].wait_for_nodes(usize::from(NODES))?;
+    full(owner_of(nodes, owner)?)?;
+    let url = second(owner_of(nodes, owner)?);
+    qemu_io(&url, &["write -P 0x46 0 16M", "flush"])?;
+    nodes[0].kill()?;
+    copy(&nodes[0].dir, ".old", "")?;
+    nodes[0].start()?;
+    qemu_io(&url, &["read -P 0x46 0 16M"])?;
+    nodes[0].wait_for_nodes(usize::from(NODES))?;
+    full(owner_of(nodes, owner)?)?;
+    qemu_io(&url, &["read -P 0x46 0 16M"])
+}
+
 /// A mirror over two nodes, cut in half: the half that is left and etcd's vote are a majority.
 fn half_goes_on(nodes: &mut [Member]) -> Result {
     let disks: Vec<String> = nodes[..2]
@@ -153,7 +191,9 @@ fn half_goes_on(nodes: &mut [Member]) -> Result {
     let mut command = vec!["pool", "create", "half", "--yes"];
     command.extend(disks.iter().map(String::as_str));
     nodes[0].ask(&command)?;
-    nodes[0].ask(&["volume", "create", "h", "--pool", "half", "--size", "1G", "--resiliency", "mirror2"])?;
+    // Without checksums, which would hide an old copy.
+    let volume = ["volume", "create", "h", "--pool", "half", "--size", "1G", "--resiliency", "mirror2"];
+    nodes[0].ask(&[&volume[..], &["--no-integrity"]].concat())?;
     nodes[0].ask(&["lun", "create", "h", "--volume", "h", "--size", "64M"])?;
     nodes[0].ask(&["lun", "map", "h", "--target", TARGET, "--group", "all", "--number", "1"])?;
     let second = |node: &Member| format!("iscsi://{}/{TARGET}/1", node.portal());
@@ -165,6 +205,8 @@ fn half_goes_on(nodes: &mut [Member]) -> Result {
     qemu_io(&url, &["read -P 0x44 0 16M", "write -P 0x45 8M 1M", "flush", "read -P 0x45 8M 1M"])?;
     nodes[0].start()?;
     nodes[0].wait_for_nodes(usize::from(NODES))?;
+
+    an_older_copy_is_not_believed(nodes, &taken)?;
 
     // Without the pool nobody lends its disks any more: a node may use them for itself.
     let owner = owner_of(nodes, &taken)?;
