@@ -24,8 +24,8 @@ fn program(words: &[&str]) -> Command {
 impl Node {
     fn start() -> Self {
         let port = own_port();
-        // Four in a row.
-        for _ in 0..3 {
+        // Six in a row.
+        for _ in 0..5 {
             let _ = own_port();
         }
         let address: IpAddr = own_address();

@@ -260,6 +260,8 @@ impl Node {
         turn.begin(Step::Publish);
         self.serve_pool(Some(turn.pool)).await;
         turn.begin(Step::Serving);
+        // For when one of its disks goes while a copy of it is there.
+        self.note_used(turn.pool);
         self.settle_cluster_names_later(turn);
         self.look_at_addresses();
         self.delete_leftovers().await;
