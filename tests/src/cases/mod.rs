@@ -27,6 +27,7 @@ mod load_xml;
 mod log_live;
 mod measuring;
 mod multipath;
+mod net;
 mod ordered;
 mod outage;
 mod package;

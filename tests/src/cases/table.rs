@@ -26,6 +26,13 @@ pub const CASES: &[Case] = &[
         run: health::run,
     },
     Case {
+        name: "net",
+        about: "ways through a router with a hole for long packets, with loss, refused and unreachable; clients with one way of two",
+        ci: true,
+        guest: false,
+        run: net::run,
+    },
+    Case {
         name: "package",
         about: "the Debian package on a root of its own: installed, upgraded while it serves, removed, purged; what was stored stays",
         ci: true,

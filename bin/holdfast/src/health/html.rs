@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::report::Report;
 use super::samples::{Sample, together};
 use super::sections::Section;
-use super::text::{cell, mark};
+use super::text::cell;
+use crate::finding::mark;
 use crate::units::{many, time};
 
 /// The chart's picture, in pixels.

@@ -1,8 +1,9 @@
-//! What the machine is: kernel, processors, memory, network interfaces, and what the service wrote into the journal.
+//! What the machine is: kernel, processors, memory, the network, and what the service wrote into the journal.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use network_facts::Network;
 use serde::{Deserialize, Serialize};
 
 /// Lines of the journal at most: some days of a node that is well.
@@ -10,22 +11,6 @@ const LOG_LINES: &str = "20000";
 
 /// Bytes of one fact at most.
 const MOST_BYTES: usize = 4096;
-
-/// An interface of the network.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Interface {
-    pub(super) name: String,
-    /// `up`, `down`, `unknown`, as the kernel says.
-    pub(super) state: String,
-    /// Megabits a second; absent where the driver says none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) speed_mbit: Option<u64>,
-    pub(super) mtu: u64,
-    /// Receive queues, over which its packets are spread.
-    pub(super) receive_queues: u64,
-    /// Packets that were dropped or damaged since the machine started.
-    pub(super) errors: u64,
-}
 
 /// Facts of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +23,7 @@ pub(super) struct Machine {
     pub(super) memory_available_bytes: u64,
     /// Mean numbers of tasks that ran or waited: over 1, 5 and 15 minutes.
     pub(super) load: String,
-    pub(super) interfaces: Vec<Interface>,
+    pub(super) network: Network,
 }
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -46,10 +31,6 @@ fn read(path: impl AsRef<Path>) -> String {
     let end = (0..=MOST_BYTES.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     text.truncate(end);
     text.trim().to_owned()
-}
-
-fn number(path: impl AsRef<Path>) -> Option<u64> {
-    read(path).parse().ok()
 }
 
 /// The value behind `name:` or `name=` of a file of such lines.
@@ -66,33 +47,11 @@ fn kilobytes(text: &str, name: &str) -> u64 {
     value(text, name, ':').split(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-fn interface(folder: &Path) -> Interface {
-    let queues = std::fs::read_dir(folder.join("queues")).map(|entries| {
-        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count()
-            as u64
-    });
-    let counted = |name: &str| number(folder.join("statistics").join(name)).unwrap_or(0);
-    Interface {
-        name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        state: read(folder.join("operstate")),
-        // -1 where there is no link.
-        speed_mbit: number(folder.join("speed")),
-        mtu: number(folder.join("mtu")).unwrap_or(0),
-        receive_queues: queues.unwrap_or(0),
-        errors: ["rx_errors", "tx_errors", "rx_dropped", "tx_dropped"].into_iter().map(counted).sum(),
-    }
-}
-
 impl Machine {
     /// This one. What cannot be read is empty.
     pub(super) fn here() -> Self {
         let processors = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = read("/proc/meminfo");
-        let mut interfaces: Vec<Interface> = std::fs::read_dir("/sys/class/net")
-            .map(|entries| entries.flatten().map(|entry| interface(&entry.path())).collect())
-            .unwrap_or_default();
-        interfaces.retain(|interface| interface.mtu > 0);
-        interfaces.sort_by(|one, other| one.name.cmp(&other.name));
         Self {
             kernel: read("/proc/sys/kernel/osrelease"),
             system: value(&read("/etc/os-release"), "PRETTY_NAME", '='),
@@ -101,7 +60,7 @@ impl Machine {
             memory_bytes: kilobytes(&memory, "MemTotal"),
             memory_available_bytes: kilobytes(&memory, "MemAvailable"),
             load: read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
-            interfaces,
+            network: Network::here(),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   collect   asks the node, the machine and the data directory            ─┐
 //!   samples   what each volume did, second by second                        ├─► bundle: named files in memory, or a .zip
-//!   machine   kernel, processors, memory, interfaces, the service's log    ─┘      │
+//!   machine   kernel, processors, memory, network, the service's log       ─┘      │
 //!   report    sections, findings and counts, made of a bundle and nothing else ◄───┘
 //!   text, html  the same report for a terminal and for a browser
 //! ```

@@ -4,8 +4,10 @@ use control_api::{Severity, Status};
 use serde::Serialize;
 
 use super::bundle::Bundle;
+use super::machine::Machine;
 use super::samples::{self, Sample, VolumePerformance};
 use super::sections::{self, Section};
+use crate::finding::Finding;
 use crate::table::word;
 
 /// How many of something there should be.
@@ -13,17 +15,6 @@ use crate::table::word;
 pub(super) struct Expected {
     pub(super) what: &'static str,
     pub(super) count: u64,
-}
-
-/// Something that needs attention.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Finding {
-    pub(super) severity: Severity,
-    pub(super) subject: String,
-    /// What is wrong, and what that means.
-    pub(super) detail: String,
-    /// What to do.
-    pub(super) todo: String,
 }
 
 /// The whole.
@@ -58,6 +49,7 @@ impl Report {
         let sections = sections::all(bundle, status.as_ref());
         let seconds: Vec<Sample> = bundle.json("samples.json").unwrap_or_default();
         let mut findings = told(manifest.unreachable.as_deref(), status.as_ref());
+        findings.extend(network(bundle));
         findings.extend(expected.iter().filter_map(|expected| unexpected(expected, &sections)));
         findings.sort_by_key(|finding| finding.severity);
         Self {
@@ -101,6 +93,13 @@ fn told(unreachable: Option<&str>, status: Option<&Status>) -> Vec<Finding> {
         todo: issue.todo.clone(),
     };
     issues.map(finding).collect()
+}
+
+/// What about the machine's network costs speed or safety; what could merely be better is said by `holdfast net`.
+fn network(bundle: &Bundle) -> impl Iterator<Item = Finding> {
+    let machine = bundle.json::<Machine>("machine.json").unwrap_or_default();
+    let all = machine.network.advice().into_iter().map(Finding::from);
+    all.filter(|finding| finding.severity < Severity::Info)
 }
 
 /// A number that is not what it should be.

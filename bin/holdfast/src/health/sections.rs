@@ -311,7 +311,7 @@ fn network(bundle: &Bundle) -> Section {
     if let Some(smb) = smb.filter(|smb| smb.smb1_count > 0) {
         summary += &format!("; clients spoke SMB 1 {} times, and were refused", smb.smb1_count);
     }
-    let row = |interface: &super::machine::Interface| {
+    let row = |interface: &network_facts::Interface| {
         let speed = interface.speed_mbit.map(|speed| format!("{speed} Mbit/s"));
         vec![
             json!(interface.name),
@@ -327,7 +327,7 @@ fn network(bundle: &Bundle) -> Section {
         title: "Network",
         summary,
         columns: vec!["INTERFACE", "STATE", "SPEED", "MTU", "RECEIVE QUEUES", "ERRORS, DROPS"],
-        rows: machine.interfaces.iter().map(row).collect(),
+        rows: machine.network.interfaces.iter().map(row).collect(),
         ..Section::default()
     }
 }

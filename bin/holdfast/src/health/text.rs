@@ -1,10 +1,10 @@
 //! The report on a terminal.
 
-use control_api::Severity;
 use serde_json::Value;
 
 use super::report::Report;
 use super::sections::Section;
+use crate::finding::Finding;
 use crate::table::Table;
 use crate::units::{many, time};
 
@@ -20,12 +20,7 @@ pub(super) fn print(report: &Report) {
         report.version
     );
     outln!("{}", report.summary);
-    for finding in &report.findings {
-        outln!("\n{:>8}  {}: {}", mark(finding.severity), finding.subject, finding.detail);
-        if !finding.todo.is_empty() {
-            outln!("          -> {}", finding.todo);
-        }
-    }
+    report.findings.iter().for_each(Finding::print);
     for section in &report.sections {
         print_section(section);
     }
@@ -33,16 +28,6 @@ pub(super) fn print(report: &Report) {
     if !report.missing.is_empty() {
         outln!("\nNot looked at:");
         report.missing.iter().for_each(|(what, why)| outln!("  {what}: {why}"));
-    }
-}
-
-/// How bad something is, as `status` writes it.
-pub(super) fn mark(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Critical => "CRITICAL",
-        Severity::Error => "ERROR",
-        Severity::Warning => "warning",
-        Severity::Info => "info",
     }
 }
 
