@@ -41,7 +41,7 @@ class Cluster:
         told = json.loads(self.demo.stdout.readline())
         self.nodes, self.target = told["nodes"], told["iscsi_target"]
         self.share, self.login = "vmstore1", "%s%%%s" % (told["user"], told["password"])
-        self.work, self.files = work, []
+        self.work, self.files, self.frozen = work, [], []
         self.supervisors = [node["supervisor_pid"] for node in self.nodes]
         self.started = {}
         self.at = 0
@@ -194,6 +194,7 @@ def fault(cluster, kind):
     elif kind == "frozen":
         for pid in processes:
             os.kill(pid, signal.SIGSTOP)
+        cluster.frozen = processes
     else:
         to = cluster.nodes[(owner + 1) % 3]["name"]
         subprocess.run([cluster.binary, "--node", cluster.nodes[owner]["data_dir"], "pool", "move", "p1", to],
@@ -205,6 +206,7 @@ def fault(cluster, kind):
     if kind == "frozen":
         for pid in processes:
             os.kill(pid, signal.SIGCONT)
+        cluster.frozen = []
     if kind == "gone":
         cluster.bring_back(owner)
     wrong = cluster.verify() + cluster.wrong_files(cluster.files[-1:])
@@ -285,6 +287,8 @@ def main():
             report(found, wrong, cluster.next, len(cluster.files), sys.argv[4])
         return 1 if wrong else 0
     finally:
+        for pid in cluster.frozen:
+            os.kill(pid, signal.SIGCONT)
         for again in cluster.started.values():
             again.terminate()
         cluster.demo.terminate()
