@@ -38,13 +38,14 @@ map_of() {
     done
     return 1
 }
-paths() { multipathd show paths format '%m %t %p' | grep -c "^${map##*/} active"; }
+# A format with spaces is answered with nothing.
+paths() { multipathd show paths format '%m:%t:' | awk -F '[ :]+' -v m="${map##*/}" '$1 == m && $2 == "active" { n++ } END { print n + 0 }'; }
 has_paths() { [ "$(paths)" = "$1" ]; }
 wait_for 90 map_of >/dev/null || { multipath -ll; fail "map"; }
 map=$(map_of)
-wait_for 90 has_paths 2 || { multipath -ll; fail "paths"; }
+wait_for 90 has_paths 2 || { multipath -ll | cat; multipathd show paths format '%m:%t:%p'; fail "paths"; }
 multipath -ll | cat
-prios=$(multipathd show paths format '%m %p' | awk -v m="${map##*/}" '$1 == m { print $2 }' | sort -n | tr '\n' ' ')
+prios=$(multipathd show paths format '%m:%p:' | awk -F '[ :]+' -v m="${map##*/}" '$1 == m { print $2 }' | sort -n | tr '\n' ' ')
 [ "$prios" = "10 50 " ] || fail "priorities of the ways: $prios"
 
 mpathpersist --out --register --param-sark=0x5ca1ab1e "$map" || fail "registration"

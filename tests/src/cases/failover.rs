@@ -162,6 +162,10 @@ impl Member {
 
     /// As `kill -9` of all of its processes.
     pub(super) fn kill(&mut self) -> Result {
+        if self.process.is_some() {
+            // The child outlives its supervisor, and would go on serving.
+            self.signal("-KILL", false)?;
+        }
         self.process.take().map_or(Ok(()), |mut process| process.kill())
     }
 
