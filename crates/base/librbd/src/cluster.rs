@@ -112,10 +112,8 @@ impl Cluster {
     fn ask_address(&self) -> Result<String, Failure> {
         let mut address = ptr::null_mut();
         // SAFETY: the library puts a text there that is ours to give back.
-        check(
-            unsafe { (self.symbols.rados_getaddrs)(self.handle.0, &raw mut address) },
-            "ask for the client's address",
-        )?;
+        let asked = unsafe { (self.symbols.rados_getaddrs)(self.handle.0, &raw mut address) };
+        check(asked, "ask for the client's address")?;
         // SAFETY: it ends with a zero, and nobody else has it.
         let copy = unsafe { copied(address) };
         // SAFETY: it came from the library and is not used any more.
@@ -167,10 +165,8 @@ impl Cluster {
         };
         check(added, "shut a client out")?;
         // SAFETY: the handle is alive.
-        check(
-            unsafe { (self.symbols.rados_wait_for_latest_osdmap)(self.handle.0) },
-            "wait for the cluster's map",
-        )?;
+        let waited = unsafe { (self.symbols.rados_wait_for_latest_osdmap)(self.handle.0) };
+        check(waited, "wait for the cluster's map")?;
         Ok(())
     }
 
