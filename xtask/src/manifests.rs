@@ -80,7 +80,7 @@ fn member(name: &str, text: &str) -> Vec<Problem> {
         let line = line.trim();
         if line.starts_with('[') {
             section = line.trim_matches(['[', ']']).to_string();
-            // A crate with its own lint tables says why beside them (only the two crates with `unsafe` do).
+            // A crate with its own lint tables says why beside them (only the three crates with `unsafe` do).
             lints |= section.starts_with("lints");
         } else if section.ends_with("dependencies")
             && !line.starts_with('#')

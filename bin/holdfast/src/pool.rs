@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, ISCSI_DISK, NodeDisk, Pool, PoolCreate,
-    PoolDetail, PoolMove, Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
+    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, PoolMove,
+    Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
 };
 use control_client::{Query, segment};
 
@@ -373,7 +373,7 @@ fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {
 /// A path here is another one for the node, which may run elsewhere in the file system: makes it absolute. What is no path here
 /// is a name that the node knows; a lost disk has a path at which nothing is. The last part stays: a link may be the disk's name.
 pub(crate) fn here_one(disk: String) -> String {
-    if disk.starts_with(ISCSI_DISK) || NodeDisk::parse(&disk).is_some() {
+    if control_api::is_unit(&disk) {
         return disk;
     }
     match std::path::absolute(&disk) {

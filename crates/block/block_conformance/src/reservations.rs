@@ -21,6 +21,11 @@ const KEYS: [u64; 3] = [0x0005_0001, 0x0006_0002, 0x0007_0003];
 pub trait SharedSubject {
     /// A new disk of at least [`crate::MIN_SIZE`] bytes, without registrations, as so many initiators see it.
     fn create_shared(&self, initiators: usize) -> SubjectFuture<'_, Vec<Device>>;
+
+    /// Whether only the holder of the reservation writes, and no other registrant, as a device may have it.
+    fn holder_alone_writes(&self) -> bool {
+        false
+    }
 }
 
 /// Runs the suite for [`Reservations`], with a fresh disk for each group of checks.
@@ -29,7 +34,7 @@ pub trait SharedSubject {
 /// The first sentence of the contract that the device breaks.
 pub async fn run_reservations<S: SharedSubject>(subject: &S) -> Outcome {
     keys(&subject.create_shared(3).await).await?;
-    who_may_write(&subject.create_shared(3).await).await?;
+    who_may_write(&subject.create_shared(3).await, subject.holder_alone_writes()).await?;
     conditions(&subject.create_shared(3).await).await?;
     shared_keys(&subject.create_shared(3).await).await?;
     no_ghosts(&subject.create_shared(2).await).await
@@ -84,7 +89,7 @@ async fn keys(devices: &[Device]) -> Outcome {
 }
 
 /// Every operation of holder, registrant and stranger.
-async fn who_may_write(devices: &[Device]) -> Outcome {
+async fn who_may_write(devices: &[Device], holder_alone: bool) -> Outcome {
     let [a, b, c] = devices else { return fail(GROUP, "the subject made not three initiators".into()) };
     let len = 16 * u64::from(a.geometry().block_size);
     put(GROUP, a, 0, len, 1).await?;
@@ -107,7 +112,13 @@ async fn who_may_write(devices: &[Device]) -> Outcome {
         holds(GROUP, stranger, 0, len, |_| 1).await?;
     }
     done(GROUP, "register", of(b)?.register(KEYS[1]).await)?;
-    put(GROUP, b, 0, len, 2).await?;
+    if holder_alone {
+        let written = b.write(0, data(0, len as usize, 9), Durability::Durable).await;
+        refused(GROUP, "a registrant's write", written, FENCED)?;
+        put(GROUP, a, 0, len, 2).await?;
+    } else {
+        put(GROUP, b, 0, len, 2).await?;
+    }
     done(GROUP, "a registrant's flush", b.flush().await)?;
     put(GROUP, a, len, len, 3).await?;
     holds(GROUP, c, 0, 2 * len, |place| if place < len { 2 } else { 3 }).await

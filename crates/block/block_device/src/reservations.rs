@@ -27,10 +27,12 @@ pub struct Reservation {
 /// # Contract
 ///
 /// **Initiators.** Each device that is opened is an initiator of its own towards the disk, with all the ways that it has there.
-/// A *key* is what an initiator is registered under; several may have the same one. 0 is no key.
+/// A *key* is what an initiator is registered under; several may have the same one, and a
+/// device may end an earlier initiator's registration when another registers under its key. 0 is no key.
 ///
 /// **Who may write.** While the disk is reserved, a write, `write_zeroes` or `unmap` of an initiator that is not registered ends
-/// with [`BlockErrorKind::Fenced`] and changes nothing. Reads are permitted to all. Without a reservation everybody writes.
+/// with [`BlockErrorKind::Fenced`] and changes nothing. Reads are permitted to all. Without a reservation everybody writes. A
+/// device may let the holder alone write, and one at a time where there is none: nobody relies on more.
 ///
 /// **Compare and set.** [`Reservations::reserve`] and [`Reservations::preempt_and_abort`] end with [`BlockErrorKind::Fenced`], and have
 /// changed nothing, when their condition does not hold. Each is one step for all initiators: of two that preempt the same key, one

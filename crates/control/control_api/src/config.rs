@@ -178,6 +178,7 @@ impl Default for PolicyConfig {
 #[serde(deny_unknown_fields)]
 pub struct DiskConfig {
     /// The disk's stable id; for a file, its absolute path; for a unit of an iSCSI target, `iscsi://HOST:PORT/TARGET/LUN`;
+    /// for an image of Ceph, `rbd:POOL/IMAGE` with `?id=USER&conf=PATH&keyring=PATH` as far as needed;
     /// for a disk of a node of the cluster that all nodes use, `NODE:/PATH`.
     pub id: String,
     /// How to log in to its target, for a unit of one that asks for CHAP.
@@ -244,6 +245,8 @@ impl std::fmt::Debug for DiskLogin {
 
 /// What the id of a unit of an iSCSI target begins with.
 pub const ISCSI_DISK: &str = "iscsi://";
+/// What the id of an image of Ceph begins with.
+pub const RBD_DISK: &str = "rbd:";
 
 /// A pool that this node opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Assignment, CacheConfig, Config, Demand, DiskConfig, GroupConfig, HttpConfig, IscsiConfig, LunConfig,
-    NodeConfig, NodeDisk, Policy, PolicyConfig, PoolConfig, PortalConfig, QosSettings, ShareConfig,
-    SmbConfig, SmbConstraint, SmbDialect, TargetConfig, VolumeConfig,
+    NodeConfig, Policy, PolicyConfig, PoolConfig, PortalConfig, QosSettings, ShareConfig, SmbConfig,
+    SmbConstraint, SmbDialect, TargetConfig, VolumeConfig,
 };
 
 /// What all nodes of a cluster have in common: whoever owns a pool serves it by this.
@@ -155,9 +155,7 @@ impl Config {
             http,
             shares,
         } = self;
-        let (of_all, disks): (Vec<_>, Vec<_>) = disks
-            .into_iter()
-            .partition(|disk| disk.id.contains("://") || NodeDisk::parse(&disk.id).is_some());
+        let (of_all, disks): (Vec<_>, Vec<_>) = disks.into_iter().partition(|disk| crate::is_unit(&disk.id));
         let SmbConfig {
             name,
             domain,

@@ -75,7 +75,7 @@ pub use cluster_status::{
 };
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, DiskLogin, ISCSI_DISK,
-    NodeConfig, PolicyConfig, PoolConfig,
+    NodeConfig, PolicyConfig, PoolConfig, RBD_DISK,
 };
 pub use config_check::{
     CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_iscsi_name,
@@ -96,7 +96,7 @@ pub use iscsi::{
 };
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
-pub use node_disk::{NodeDisk, is_unit};
+pub use node_disk::{NodeDisk, is_network_disk, is_unit};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport,
     PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,

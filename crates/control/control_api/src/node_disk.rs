@@ -25,10 +25,17 @@ impl<'a> NodeDisk<'a> {
     }
 }
 
-/// Whether a disk is one that no discovery finds, and that is asked for where it is: a unit of an iSCSI target, or a disk of a node.
+/// Whether a disk is one that no discovery finds, and that is asked for where it is: a unit of an iSCSI target, an image of
+/// Ceph, or a disk of a node.
 #[must_use]
 pub fn is_unit(id: &str) -> bool {
-    id.starts_with(crate::ISCSI_DISK) || NodeDisk::parse(id).is_some()
+    is_network_disk(id) || NodeDisk::parse(id).is_some()
+}
+
+/// Whether a disk is one that every machine reaches by the same name: a unit of an iSCSI target, or an image of Ceph.
+#[must_use]
+pub fn is_network_disk(id: &str) -> bool {
+    id.starts_with(crate::ISCSI_DISK) || id.starts_with(crate::RBD_DISK)
 }
 
 impl std::fmt::Display for NodeDisk<'_> {

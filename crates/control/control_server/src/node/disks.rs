@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use control_api::{
-    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, ISCSI_DISK, MediaType, NodeDisk,
-    Problem, RescanReport, natural_order,
+    Code, Disk, DiskConfig, DiskState, DiskUpdate, FaultKind, FaultRequest, MediaType, NodeDisk, Problem,
+    RescanReport, is_network_disk, natural_order,
 };
 use uuid::Uuid;
 
@@ -268,7 +268,7 @@ impl Node {
         if NodeDisk::parse(name).is_some() {
             return self.node_disk(name).await;
         }
-        if name.starts_with(ISCSI_DISK) {
+        if is_network_disk(name) {
             return self.unit(name).await;
         }
         let regular = Path::new(name).is_absolute() && Path::new(name).is_file();

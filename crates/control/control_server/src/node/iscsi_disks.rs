@@ -1,4 +1,4 @@
-//! Disks that are units of iSCSI targets, those of other nodes among them: the configuration names them, as no discovery finds them.
+//! Disks that are reached over the network, as units of iSCSI targets (those of other nodes among them) or images of Ceph: the configuration names them, as no discovery finds them.
 //!
 //! One is there as long as its target answers. One that has gone is asked for at each look, and opened anew when it is back: what was open leads to
 //! a session that has ended for good.
@@ -32,7 +32,7 @@ impl Node {
                 // Once, not at every look.
                 let said = self.unusable.lock().insert(disk.id.clone(), problem.detail.clone());
                 if said.as_ref() != Some(&problem.detail) {
-                    tracing::warn!(disk = disk.id, %problem, "a unit of an iSCSI target is not there");
+                    tracing::warn!(disk = disk.id, %problem, "a disk that is reached over the network is not there");
                 }
                 None
             }

@@ -1,6 +1,7 @@
-//! Disks of this machine: opened alone, looked at, named; and units of iSCSI targets.
+//! Disks of this machine: opened alone, looked at, named; units of iSCSI targets; and images of Ceph.
 
 mod iscsi;
+mod rbd;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -12,9 +13,10 @@ use std::time::Duration;
 use block_device::{BlockDevice, Device};
 use block_iscsi::IscsiDisk;
 use block_local::{LocalDisk, OpenMode};
+use block_rbd::{Access, RbdDisk};
 use block_wrappers::{Fault, WatchedDisk};
 use control_api::{
-    Code, DiskConfig, DiskLogin, FaultKind, FaultOperation, FaultRule, MediaType, NodeDisk, Problem,
+    Code, DiskConfig, DiskLogin, FaultKind, FaultOperation, FaultRule, MediaType, NodeDisk, Problem, RBD_DISK,
 };
 use disk_gate::GatedDisk;
 use iscsi_protocol::IscsiName;
@@ -38,6 +40,8 @@ pub struct SystemDisk {
     local: Option<Arc<LocalDisk>>,
     /// The same, where it is a unit of an iSCSI target.
     unit: Option<Arc<IscsiDisk>>,
+    /// The same, where it is an image of Ceph.
+    image: Option<Arc<RbdDisk>>,
     /// The same, where it is lent to other nodes.
     gated: Option<GatedDisk>,
     shards: Arc<SystemShards>,
@@ -74,9 +78,17 @@ impl SystemDisk {
         if let Some(gated) = &self.gated {
             gated.settled().await;
         }
-        let Some(unit) = self.unit.clone() else { return Ok(()) };
+        let (unit, image) = (self.unit.clone(), self.image.clone());
+        if unit.is_none() && image.is_none() {
+            return Ok(());
+        }
         let settled = move || async move {
-            unit.settled().await;
+            if let Some(unit) = unit {
+                unit.settled().await;
+            }
+            if let Some(image) = image {
+                image.settled().await;
+            }
             Ok(())
         };
         self.shards.run(self.shard, settled).await
@@ -155,6 +167,7 @@ impl OpenDisk for SystemDisk {
 
     fn is_gone(&self) -> bool {
         self.unit.as_ref().is_some_and(|unit| unit.is_gone())
+            || self.image.as_ref().is_some_and(|image| image.is_gone())
     }
 
     fn is_replaced(&self) -> bool {
@@ -162,7 +175,7 @@ impl OpenDisk for SystemDisk {
     }
 
     fn is_shared(&self) -> bool {
-        self.unit.is_some() || self.gated.is_some()
+        self.unit.is_some() || self.image.is_some() || self.gated.is_some()
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
@@ -182,7 +195,15 @@ struct Opened {
     device: Device,
     local: Option<Arc<LocalDisk>>,
     unit: Option<Arc<IscsiDisk>>,
+    image: Option<Arc<RbdDisk>>,
     gated: Option<GatedDisk>,
+}
+
+impl Opened {
+    /// One of which nothing more is known.
+    fn new(device: Device) -> Self {
+        Self { device, local: None, unit: None, image: None, gated: None }
+    }
 }
 
 /// This node's own initiator at the gates of its disks.
@@ -262,14 +283,24 @@ impl SystemDisks {
             let gated = GatedDisk::new(gate, OWN_PORT)
                 .map_err(|error| Problem::new(Code::Io, format!("disk {}: {error}.", disk.id)))?;
             let device = Arc::new(gated.clone());
-            return Ok(Opened { device, local: None, unit: None, gated: Some(gated) });
+            return Ok(Opened { gated: Some(gated), ..Opened::new(device) });
+        }
+        if disk.id.starts_with(RBD_DISK) {
+            let image = Arc::new(self.image(shard, &disk.id, Access::ReadWrite).await?);
+            return Ok(Opened { image: Some(image.clone()), ..Opened::new(image) });
         }
         if control_api::is_unit(&disk.id) {
             let unit = self.unit(shard, disk).await?;
-            return Ok(Opened { device: unit.clone(), local: None, unit: Some(unit), gated: None });
+            return Ok(Opened { unit: Some(unit.clone()), ..Opened::new(unit) });
         }
         let local = Arc::new(Self::open_local(disk)?);
-        Ok(Opened { device: local.clone(), local: Some(local), unit: None, gated: None })
+        Ok(Opened { local: Some(local.clone()), ..Opened::new(local) })
+    }
+
+    /// Opens an image of Ceph, each time as a client of its own.
+    async fn image(&self, shard: usize, id: &str, access: Access) -> Result<RbdDisk, Problem> {
+        let address = rbd::address(id)?;
+        self.shards.run(shard, move || rbd::open(address, access)).await
     }
 
     fn open_local(disk: &FoundDisk) -> Result<LocalDisk, Problem> {
@@ -297,12 +328,13 @@ impl DiskBackend for SystemDisks {
     fn open<'a>(&'a self, disk: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>> {
         Box::pin(async move {
             let shard = self.next.fetch_add(1, Ordering::Relaxed);
-            let Opened { device, local, unit, gated } = self.device(shard, disk).await?;
+            let Opened { device, local, unit, image, gated } = self.device(shard, disk).await?;
             let disk: Arc<dyn OpenDisk> = Arc::new(SystemDisk {
                 id: disk.id.clone(),
                 device: Arc::new(WatchedDisk::new(device, self.clock.clone())),
                 local,
                 unit,
+                image,
                 gated,
                 shards: self.shards.clone(),
                 shard,
@@ -318,6 +350,10 @@ impl DiskBackend for SystemDisks {
                 && bus.is_ours(&named)
             {
                 return bus.own(&disk.id).map(|(_, found)| found);
+            }
+            if disk.id.starts_with(RBD_DISK) {
+                let image = self.image(0, &disk.id, Access::ReadOnly).await?;
+                return Ok(rbd::found(&image));
             }
             let (id, way) = self.way_to(&disk.id, disk.login.clone())?;
             let unit = self.open_unit(0, way, For::Look).await?;
