@@ -9,6 +9,7 @@ mod ioctl;
 pub(crate) mod negotiate;
 mod reconnect;
 pub(crate) mod session_setup;
+mod storage_qos;
 mod tree;
 
 use std::cell::RefCell;

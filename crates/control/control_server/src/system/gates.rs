@@ -2,42 +2,62 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use control_api::{Config, LunConfig, PolicyKind};
+use control_api::{Config, LunConfig, Policy, PolicyKind, ShareConfig};
 use parking_lot::Mutex;
-use qos_gate::{Disk, FlowReport, Gate, Rule, SharedDemand, Terms, keep_time};
+use qos_gate::{Disk, DiskName, Gate, Rule, Rules, SharedDemand, Terms, keep_time};
 use qos_policy::{Effective, Policies, QosSettings};
 use qos_scheduler::divide;
 use shard_runtime::Clock;
+use smb_server::Wanted;
 use tcp_service::Spawner;
 use uuid::Uuid;
 
 use super::shards::SystemShards;
+use crate::backend::FlowOn;
 
 /// How often what several volumes share is divided anew.
 const DIVIDE_EVERY: Duration = Duration::from_millis(100);
 /// Who does not wait is given so much more than it asks for, in percent, so that it can ask for more.
 const ROOM_PERCENT: u64 = 125;
 
-/// The queues of all volumes with LUNs.
+/// The queues of all volumes with LUNs and shares.
 pub(super) struct Gates {
     shards: Arc<SystemShards>,
     clock: Arc<dyn Clock>,
     shared: Arc<Mutex<Shared>>,
+    /// How often a configuration was put in effect.
+    generation: AtomicU64,
 }
 
 /// A volume: there may be several of one name, in several pools.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum VolumeKey {
     Guid(Uuid),
-    /// Of a LUN whose configuration does not say more (yet).
+    /// Of a LUN or share whose configuration does not say more (yet).
     Name(String),
 }
 
 impl VolumeKey {
+    fn new(guid: Option<Uuid>, name: &str) -> Self {
+        guid.map_or_else(|| Self::Name(name.to_owned()), Self::Guid)
+    }
+
+    fn guid(&self) -> Option<Uuid> {
+        match self {
+            Self::Guid(guid) => Some(*guid),
+            Self::Name(_) => None,
+        }
+    }
+
     fn of(lun: &LunConfig) -> Self {
-        lun.volume_guid.map_or_else(|| Self::Name(lun.volume.clone()), Self::Guid)
+        Self::new(lun.volume_guid, &lun.volume)
+    }
+
+    fn of_share(share: &ShareConfig) -> Self {
+        Self::new(share.volume_guid, &share.volume)
     }
 }
 
@@ -50,6 +70,8 @@ struct Queue {
 #[derive(Default)]
 struct Shared {
     by_volume: BTreeMap<VolumeKey, Queue>,
+    /// On which volume each share is, by the upper case of its name.
+    shares: BTreeMap<String, VolumeKey>,
     /// Aggregated policies with disks on several volumes.
     spanning: BTreeMap<Uuid, Spanning>,
     /// Somebody divides them.
@@ -68,10 +90,11 @@ struct Spanning {
     at: u64,
 }
 
-/// What holds for the LUNs of a volume.
+/// What holds for the LUNs and files of a volume.
+#[derive(Default)]
 struct VolumeRules {
     name: String,
-    rules: BTreeMap<String, Rule>,
+    rules: Rules,
 }
 
 /// Terms for each of several volumes: what each of them could use of I/Os and bytes per second says how much is whose.
@@ -94,24 +117,26 @@ fn parts(terms: Terms, units: &[u64], bytes: &[u64]) -> Vec<Terms> {
 impl Gates {
     /// No queues yet.
     pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
-        Self { shards, clock, shared: Arc::default() }
+        Self { shards, clock, shared: Arc::default(), generation: AtomicU64::new(0) }
     }
 
-    /// Puts policies in effect for all LUNs, also for what waits. It awaits nothing: whoever drops the caller leaves no queue
+    /// Puts policies in effect for all LUNs and files, also for what waits. It awaits nothing: whoever drops the caller leaves no queue
     /// without its timer.
     pub(super) fn apply(&self, config: &Config) {
-        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
+        let policies = config.policies();
         let now = self.clock.now().0;
         let changes = {
             let mut shared = self.shared.lock();
+            let of_share = |share: &ShareConfig| (upcase::upper(&share.name), VolumeKey::of_share(share));
+            shared.shares = config.shares.iter().map(of_share).collect();
             let (rules, spanning) = rules(config, &policies, &shared.spanning, now);
             shared.spanning = spanning;
-            let mut changes: Vec<(Arc<Gate>, BTreeMap<String, Rule>)> = Vec::new();
+            let mut changes: Vec<(Arc<Gate>, Rules)> = Vec::new();
             shared.by_volume.retain(|volume, queue| {
                 let stays = rules.contains_key(volume);
                 if !stays {
                     // What still waits there is held back by nothing any more.
-                    changes.push((queue.gate.clone(), BTreeMap::new()));
+                    changes.push((queue.gate.clone(), Rules::default()));
                 }
                 stays
             });
@@ -132,6 +157,7 @@ impl Gates {
         for (gate, rules) in changes {
             gate.apply(&config.qos, rules);
         }
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     /// A queue with its timer. A shard that is gone drops that: the node stops.
@@ -160,24 +186,72 @@ impl Gates {
     /// The disk of a LUN in the queue of its volume.
     pub(super) fn disk(&self, lun: &LunConfig) -> Option<Arc<Disk>> {
         let gate = self.shared.lock().by_volume.get(&VolumeKey::of(lun))?.gate.clone();
-        Some(gate.disk(&lun.name))
+        Some(gate.disk(lun.name.as_str()))
+    }
+
+    /// A file in the queue of the volume that a share is on.
+    fn file(&self, share: &str, path: &str, wanted: Option<&Wanted>) -> Option<Arc<Disk>> {
+        let gate = {
+            let shared = self.shared.lock();
+            let volume = shared.shares.get(&upcase::upper(share))?;
+            shared.by_volume.get(volume)?.gate.clone()
+        };
+        let Some(Wanted { flow, asked }) = wanted else {
+            return Some(gate.disk(DiskName::File(path.to_owned())));
+        };
+        let disk = gate.disk(DiskName::Flow(Uuid::from_bytes_le(flow.0), path.to_owned()));
+        disk.ask(*asked);
+        Some(disk)
     }
 
     /// What flows do, with the volume of each.
-    pub(super) fn flows(&self) -> Vec<(String, FlowReport)> {
+    pub(super) fn flows(&self) -> Vec<FlowOn> {
         let gates: Vec<_> = {
             let shared = self.shared.lock();
-            shared.by_volume.values().map(|queue| (queue.name.clone(), queue.gate.clone())).collect()
+            let of =
+                |(key, queue): (&VolumeKey, &Queue)| (key.guid(), queue.name.clone(), queue.gate.clone());
+            shared.by_volume.iter().map(of).collect()
         };
-        let of = |(volume, gate): (String, Arc<Gate>)| {
-            gate.flows().into_iter().map(move |flow| (volume.clone(), flow)).collect::<Vec<_>>()
+        let of = |(guid, volume, gate): (Option<Uuid>, String, Arc<Gate>)| {
+            let on = move |report| FlowOn { volume: volume.clone(), guid, report };
+            gate.flows().into_iter().map(on).collect::<Vec<_>>()
         };
         gates.into_iter().flat_map(of).collect()
     }
 }
 
-/// The rules of all LUNs by volume, and the policies that several volumes share. What is shared as before stays divided as it is;
-/// other policies begin evenly.
+impl smb_server::Queues for Gates {
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    fn disk(&self, share: &str, path: &str, wanted: Option<&Wanted>) -> Option<Arc<Disk>> {
+        self.file(share, path, wanted)
+    }
+}
+
+fn rule_of(effective: Effective<'_>) -> Rule {
+    let of = |policy: &Policy| match policy.kind {
+        PolicyKind::Dedicated => Rule::Alone(policy.terms()),
+        PolicyKind::Aggregated => Rule::Together(policy.guid, policy.terms()),
+    };
+    match effective {
+        Effective::None | Effective::Unknown(_) => Rule::Free,
+        Effective::Policy(policy) => of(policy),
+    }
+}
+
+/// Aggregated policies with their terms and volumes.
+type SharedRules = BTreeMap<Uuid, (Terms, BTreeSet<VolumeKey>)>;
+
+fn note_shared(shared: &mut SharedRules, volume: &VolumeKey, rule: &Rule) {
+    if let Rule::Together(policy, terms) = rule {
+        shared.entry(*policy).or_insert_with(|| (*terms, BTreeSet::new())).1.insert(volume.clone());
+    }
+}
+
+/// The rules of all LUNs and files by volume, and the policies that several volumes share. What is shared as before stays divided as it
+/// is; other policies begin evenly.
 fn rules(
     config: &Config,
     policies: &Policies,
@@ -185,20 +259,30 @@ fn rules(
     now: u64,
 ) -> (BTreeMap<VolumeKey, VolumeRules>, BTreeMap<Uuid, Spanning>) {
     let mut rules: BTreeMap<VolumeKey, VolumeRules> = BTreeMap::new();
-    let mut shared: BTreeMap<Uuid, (Terms, BTreeSet<VolumeKey>)> = BTreeMap::new();
+    let mut shared = SharedRules::new();
+    let luns = config.luns.iter().map(|lun| (lun.volume_guid, &lun.volume));
+    let shares = config.shares.iter().map(|share| (share.volume_guid, &share.volume));
+    for (guid, name) in luns.chain(shares) {
+        let volume = VolumeKey::new(guid, name);
+        if rules.contains_key(&volume) {
+            continue;
+        }
+        let places = policies
+            .places((guid, name))
+            .map(|places| places.map(|policy| rule_of(policies.of_guid(*policy))));
+        let places = places.unwrap_or_default();
+        places.values().for_each(|rule| note_shared(&mut shared, &volume, rule));
+        let by_guid =
+            policies.all().map(|policy| (policy.guid, rule_of(Effective::Policy(policy)))).collect();
+        let rules_of = Rules { places, policies: by_guid, ..Rules::default() };
+        let of = VolumeRules { name: name.clone(), rules: rules_of };
+        rules.insert(volume, of);
+    }
     for lun in &config.luns {
         let volume = VolumeKey::of(lun);
-        let rule = match policies.of_lun(&lun.name) {
-            Effective::None | Effective::Unknown(_) => Rule::Free,
-            Effective::Policy(policy) if policy.kind == PolicyKind::Dedicated => Rule::Alone(policy.terms()),
-            Effective::Policy(policy) => {
-                let fresh = || (policy.terms(), BTreeSet::new());
-                shared.entry(policy.guid).or_insert_with(fresh).1.insert(volume.clone());
-                Rule::Together(policy.guid, policy.terms())
-            }
-        };
-        let fresh = || VolumeRules { name: lun.volume.clone(), rules: BTreeMap::new() };
-        rules.entry(volume).or_insert_with(fresh).rules.insert(lun.name.clone(), rule);
+        let rule = rule_of(policies.of_lun_at(&lun.name, (lun.volume_guid, &lun.volume), &lun.path));
+        note_shared(&mut shared, &volume, &rule);
+        rules.entry(volume).or_default().rules.luns.insert(lun.name.clone(), rule);
     }
     let mut spanning = BTreeMap::new();
     for (policy, (terms, volumes)) in shared.into_iter().filter(|(_, (_, volumes))| volumes.len() > 1) {
@@ -209,7 +293,7 @@ fn rules(
             Spanning { terms, volumes, parts, asked: BTreeMap::new(), at: now }
         });
         for (volume, part) in divided.volumes.iter().zip(&divided.parts) {
-            for rule in rules.get_mut(volume).into_iter().flat_map(|of| of.rules.values_mut()) {
+            for rule in rules.get_mut(volume).into_iter().flat_map(|of| of.rules.all_mut()) {
                 if let Rule::Together(guid, terms) = rule
                     && *guid == policy
                 {
@@ -310,9 +394,8 @@ mod tests {
 
     /// The rules by the names of volumes, and what is shared.
     fn rules_after(config: &Config, former: &BTreeMap<Uuid, Spanning>) -> (Rules, BTreeMap<Uuid, Spanning>) {
-        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
-        let (rules, spanning) = rules(config, &policies, former, 0);
-        (rules.into_values().map(|of| (of.name, of.rules)).collect(), spanning)
+        let (rules, spanning) = rules(config, &config.policies(), former, 0);
+        (rules.into_values().map(|of| (of.name, of.rules.luns)).collect(), spanning)
     }
 
     fn rules_of(config: &Config) -> (Rules, BTreeMap<Uuid, Spanning>) {
@@ -433,8 +516,8 @@ mod tests {
         let disks: Vec<_> = config.luns.iter().filter_map(|lun| gates.disk(lun)).collect();
         let _flows: Vec<_> = disks.iter().filter_map(|disk| disk.flow("i")).collect();
         let flows = gates.flows();
-        assert!(flows.len() == 4 && flows.iter().all(|(volume, _)| volume == "v"));
-        assert_eq!(flows.iter().filter(|(_, flow)| flow.disk == "a").count(), 1);
+        assert!(flows.len() == 4 && flows.iter().all(|flow| flow.volume == "v"));
+        assert_eq!(flows.iter().filter(|flow| flow.report.disk == "a".into()).count(), 1);
     }
 
     /// The node stops: no error of the queues keeps units from what is to become of them.
