@@ -215,6 +215,13 @@ pub const CASES: &[Case] = &[
         run: qos::run,
     },
     Case {
+        name: "qos-host",
+        about: "a host that speaks MS-SQOS names its virtual machine, is held to its policy, and hears of its changes",
+        ci: true,
+        guest: false,
+        run: qos_host::run,
+    },
+    Case {
         name: "qos-smb",
         about: "the same for smbclient, by share, folder, file and volume; a client that is killed while it is held back leaves nothing",
         ci: true,

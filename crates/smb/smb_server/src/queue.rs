@@ -38,8 +38,8 @@ pub trait Queues: Send + Sync + 'static {
 /// What a host wants for the virtual disk that it has a file open as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its flow, in the order of bytes of the wire.
-    pub flow: Guid,
+    /// Its flow: each that a host names has another one.
+    pub flow: Uuid,
     /// The policy, or the terms.
     pub asked: Asked,
 }
@@ -61,7 +61,7 @@ impl Queues for NoQueues {
 pub(crate) struct Queued {
     generation: u64,
     /// That of what its host has said of it, if it has.
-    said: Option<(Guid, u64)>,
+    said: Option<(u64, u64)>,
     flow: Option<Arc<Flow>>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn flow_of(call: &Call<'_>, session: &Session, open: &Open) -> Option
     let generation = queues.generation();
     let logical = {
         let state = open.state.lock();
-        let said = state.logical.as_ref().map(|logical| (logical.id, logical.generation()));
+        let said = state.logical.as_ref().map(|logical| (logical.number, logical.generation()));
         if let Some(queued) = &state.queued
             && queued.generation == generation
             && queued.said == said
@@ -85,7 +85,11 @@ pub(crate) fn flow_of(call: &Call<'_>, session: &Session, open: &Open) -> Option
         Some((logical, said)) => {
             let words = logical.said();
             let client = name_of(&words).unwrap_or_else(|| client(call, session));
-            (Some(said), Some(Wanted { flow: logical.id, asked: asked(&words) }), client)
+            (
+                Some(said),
+                Some(Wanted { flow: Uuid::from_u128(logical.number.into()), asked: asked(&words) }),
+                client,
+            )
         }
         None => (None, None, client(call, session)),
     };

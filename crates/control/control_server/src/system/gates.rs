@@ -199,7 +199,7 @@ impl Gates {
         let Some(Wanted { flow, asked }) = wanted else {
             return Some(gate.disk(DiskName::File(path.to_owned())));
         };
-        let disk = gate.disk(DiskName::Flow(Uuid::from_bytes_le(flow.0), path.to_owned()));
+        let disk = gate.disk(DiskName::Flow(*flow, path.to_owned()));
         disk.ask(*asked);
         Some(disk)
     }

@@ -53,7 +53,7 @@ pub(super) fn run(
         return Err(NtStatus::INVALID_PARAMETER);
     }
     if sets_flow || probes {
-        let logical = (!flow.is_zero()).then(|| call.conn.shared.logical_flows.find(flow));
+        let logical = (!flow.is_zero()).then(|| call.conn.shared.logical_flows.find(open.user, flow));
         let before = std::mem::replace(&mut open.state.lock().logical, logical);
         drop(before);
     }

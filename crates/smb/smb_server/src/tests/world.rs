@@ -28,6 +28,7 @@ use smb_protocol::{FileTime, Guid, NtStatus};
 use smb_security::Token;
 use tcp_service::{Budget, ShardJob, Spawner};
 use test_layers::{OnDrop, slow};
+use uuid::Uuid;
 
 use super::client::{Client, Got};
 use crate::{
@@ -110,7 +111,10 @@ fn clock() -> Arc<VirtualClock> {
 /// What files of the share `held` may do at most: what the first write of [`OLD`] costs takes a second to pay for.
 const HELD_IOPS: u64 = 16;
 
-/// The files of that share wait for their turn.
+/// A policy that hosts may ask for.
+pub(super) const POLICY: Uuid = Uuid::from_u128(0x04b4_f24e);
+
+/// The files of that share wait for their turn, and those that a host has given a flow.
 struct HeldShare(Arc<Gate>);
 
 impl Queues for HeldShare {
@@ -118,8 +122,14 @@ impl Queues for HeldShare {
         0
     }
 
-    fn disk(&self, share: &str, path: &str, _: Option<&Wanted>) -> Option<Arc<Disk>> {
-        (share == "held").then(|| self.0.disk(DiskName::File(path.to_owned())))
+    fn disk(&self, share: &str, path: &str, wanted: Option<&Wanted>) -> Option<Arc<Disk>> {
+        if share == "held" {
+            return Some(self.0.disk(DiskName::File(format!("/held{path}"))));
+        }
+        let Wanted { flow, asked } = wanted?;
+        let disk = self.0.disk(DiskName::Flow(*flow, path.to_owned()));
+        disk.ask(*asked);
+        Some(disk)
     }
 }
 
@@ -127,7 +137,9 @@ fn slow_gate(clock: &Arc<VirtualClock>) -> Arc<Gate> {
     let gate = Gate::new(Arc::clone(clock) as Arc<dyn Clock>, &QosSettings::default());
     let mut rules = Rules::default();
     let terms = Terms { max_iops: Some(HELD_IOPS), ..Terms::default() };
-    rules.places.insert(PlaceKind::Folder, "/", Rule::Alone(terms));
+    rules.places.insert(PlaceKind::Folder, "/held", Rule::Alone(terms));
+    let known = Terms { max_iops: Some(100), max_bandwidth: Some(200 << 10), ..Terms::default() };
+    rules.policies.insert(POLICY, Rule::Alone(known));
     gate.apply(&QosSettings::default(), rules);
     spawn_local(keep_time(Arc::downgrade(&gate)));
     gate
