@@ -11,6 +11,7 @@ mod reconnect;
 pub(crate) mod session_setup;
 mod storage_qos;
 mod tree;
+mod turn;
 
 use std::cell::RefCell;
 use std::ops::Range;

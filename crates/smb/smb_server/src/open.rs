@@ -8,6 +8,7 @@
 
 pub(crate) mod link;
 pub(crate) mod persistence;
+pub(crate) mod queued;
 pub(crate) mod table;
 
 use std::sync::Arc;
@@ -27,9 +28,9 @@ use crate::clients::ClientName;
 use crate::logical_flows::LogicalFlow;
 use crate::peer::Mail;
 use crate::pipe::Pipe;
-use crate::queue::Queued;
 use crate::replay::Sequence;
 use crate::tree::{Target, Tree};
+use queued::Queued;
 
 /// The session that an open belongs to, as far as the open has to do with it.
 pub(crate) trait OpenOwner: Send + Sync {

@@ -9,12 +9,11 @@ use smb_protocol::lock::LockRequest;
 use smb_protocol::read::{Channel, ReadRequest};
 use smb_protocol::write::{WriteFlags, WriteRequest};
 
-use super::Call;
+use super::{Call, turn};
 use crate::connection::answer::{Body, HEADROOM, Outcome};
 use crate::connection::receive::Packet;
 use crate::open::persistence;
 use crate::open::{Open, Thing};
-use crate::queue;
 use crate::session::Session;
 
 /// Runs a read or write of a file of a share, counted there and for the session; `bytes` says how many its result moved. Its time is
@@ -64,7 +63,7 @@ pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outco
             return Ok(Outcome { status, body: Body::Read(buf) });
         }
     };
-    let permit = queue::turn(call, session, &open, Kind::Read, u64::from(length)).await?;
+    let permit = turn::turn(call, session, &open, Kind::Read, u64::from(length)).await?;
     let _counted = call.sequenced(&open)?;
     let mut tail = IoBuf::new(HEADROOM + length as usize);
     let mut buf = tail.split_to(HEADROOM);
@@ -100,7 +99,7 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
             return Ok(Outcome::ok(Body::Written(len as u32)));
         }
     };
-    let permit = queue::turn(call, session, &open, Kind::Write, len as u64).await?;
+    let permit = turn::turn(call, session, &open, Kind::Write, len as u64).await?;
     let _counted = call.sequenced(&open)?;
     // A client that comes back with another session is let in when this has ended: what it sends again comes after it.
     let _writing = call.session()?.begin_write()?;

@@ -15,12 +15,11 @@ use smb_protocol::negotiate::Capabilities;
 use smb_protocol::oplock::{BreakAck, LeaseBreakAck, OplockBreak};
 use smb_protocol::{Dialect, NtStatus, Wire as _};
 
-use super::{Call, storage_qos};
+use super::{Call, storage_qos, turn};
 use crate::connection::answer::{Body, Outcome};
 use crate::open::persistence;
 use crate::open::{Lasting, Thing};
 use crate::pipe::Pipe;
-use crate::queue;
 use crate::session::Session;
 use crate::tree::{Target, Tree};
 
@@ -145,7 +144,7 @@ pub(crate) async fn run(
     let others = Others(session, &disk.files);
     // Whoever had to wait is looked at anew, as all that changes something.
     let permit = match file.moves(request.code, request.input, &others) {
-        Some(bytes) => queue::turn(call, session, &open, Kind::Write, bytes).await?,
+        Some(bytes) => turn::turn(call, session, &open, Kind::Write, bytes).await?,
         None => None,
     };
     let _counted = permit.is_some().then(|| call.sequenced(&open)).transpose()?;

@@ -8,10 +8,9 @@ use smb_protocol::fsctl::storage_qos::{QosAnswer, QosControl, QosOptions, QosReq
 use smb_protocol::ioctl::IoctlRequest;
 use smb_protocol::{Guid, NtStatus};
 
-use super::Call;
+use super::{Call, turn};
 use crate::logical_flows::Said;
 use crate::open::Open;
-use crate::queue;
 use crate::session::Session;
 
 /// Highest numbers that hosts may say, in I/Os and kilobytes per second; as Windows.
@@ -89,7 +88,7 @@ pub(super) fn run(
         ..QosAnswer::default()
     };
     let mut bandwidth = 0;
-    if let Some(flow) = queue::flow_of(call, session, open) {
+    if let Some(flow) = turn::flow_of(call, session, open) {
         let standing = flow.standing();
         answer.base_io_size = standing.unit_bytes;
         answer.maximum_io_rate = standing.terms.max_iops.unwrap_or(0);
