@@ -1,4 +1,4 @@
-//! `holdfast qos …`: what LUNs are promised and allowed, and what initiators get.
+//! `holdfast qos …`: what LUNs and files are promised and allowed, and what initiators and clients get.
 
 use clap::Subcommand;
 use control_api::{
@@ -18,24 +18,22 @@ pub(crate) enum Command {
     /// Policies: minimum and maximum IOPS, maximum bandwidth.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// What initiators do with LUNs, those in trouble first.
+    /// What initiators do with LUNs and clients with files of shares, those in trouble first.
     #[command(subcommand)]
     Flow(FlowCommand),
-    /// Give a LUN its policy, in place of the one that it has.
+    /// Give a LUN, file, folder, share or volume its policy, in place of the one that it has.
     Assign {
         /// The policy's name or GUID.
         policy: String,
-        /// The LUN.
-        #[arg(long)]
-        lun: String,
+        #[command(flatten)]
+        subject: Subject,
     },
-    /// Take its policy from a LUN.
+    /// Take its policy from a LUN, file, folder, share or volume.
     Unassign {
-        /// The policy's name or GUID; without it, whichever the LUN has.
+        /// The policy's name or GUID; without it, whichever it has.
         policy: Option<String>,
-        /// The LUN.
-        #[arg(long)]
-        lun: String,
+        #[command(flatten)]
+        subject: Subject,
     },
     /// Show what holds for all disks.
     Show,
@@ -48,6 +46,36 @@ pub(crate) enum Command {
         #[arg(long, value_name = "REQUESTS")]
         volume_depth: Option<u32>,
     },
+}
+
+/// What has a policy.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Subject {
+    /// A LUN.
+    #[arg(long)]
+    lun: Option<String>,
+    /// A file of a volume.
+    #[arg(long, value_name = "VOLUME:/PATH")]
+    file: Option<String>,
+    /// A folder of a volume: each file below it is a disk.
+    #[arg(long, value_name = "VOLUME:/PATH")]
+    folder: Option<String>,
+    /// A share: the folder that it serves.
+    #[arg(long)]
+    share: Option<String>,
+    /// A volume: each file in it is a disk.
+    #[arg(long)]
+    volume: Option<String>,
+}
+
+impl Subject {
+    fn query(&self) -> String {
+        let Self { lun, file, folder, share, volume } = self;
+        let named = [("lun", lun), ("file", file), ("folder", folder), ("share", share), ("volume", volume)];
+        let said = named.into_iter().find_map(|(word, name)| Some((word, name.as_deref()?)));
+        said.map(|(word, name)| format!("{word}={}", segment(name))).unwrap_or_default()
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -129,14 +157,14 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
         Command::Policy(command) => policy(command, context).await,
         Command::Flow(FlowCommand::List) => context.show_list("/qos/flows", print_flows).await,
-        Command::Assign { policy, lun } => {
-            let policy: QosPolicy =
-                context.client.post("/qos/assignments", &QosAssign { policy, lun }).await?;
+        Command::Assign { policy, subject: Subject { lun, file, folder, share, volume } } => {
+            let assign = QosAssign { policy, lun, file, folder, share, volume };
+            let policy: QosPolicy = context.client.post("/qos/assignments", &assign).await?;
             context.show(&policy, |policy| print_policies(std::slice::from_ref(policy)))
         }
-        Command::Unassign { policy, lun } => {
+        Command::Unassign { policy, subject } => {
             let policy = policy.map(|policy| format!("&policy={}", segment(&policy))).unwrap_or_default();
-            let path = format!("/qos/assignments?lun={}{policy}", segment(&lun));
+            let path = format!("/qos/assignments?{}{policy}", subject.query());
             let done: Done = context.client.delete(&path, &()).await?;
             context.show(&done, |done| outln!("{}", done.message))
         }
@@ -199,9 +227,10 @@ fn print_settings(settings: &QosSettings, context: &Context) -> CliResult {
 }
 
 fn print_policies(policies: &[QosPolicy]) {
-    let headings = ["POLICY", "TYPE", ">MIN IOPS", ">MAX IOPS", ">MAX BANDWIDTH", "STATUS", ">LUNS", "GUID"];
+    let headings =
+        ["POLICY", "TYPE", ">MIN IOPS", ">MAX IOPS", ">MAX BANDWIDTH", "STATUS", ">GIVEN TO", "GUID"];
     let mut table = Table::new(&headings, "There are no policies.");
-    for QosPolicy { policy, luns, status } in policies {
+    for QosPolicy { policy, luns, places, status } in policies {
         table.row([
             policy.name.clone(),
             policy.kind.to_string(),
@@ -209,7 +238,7 @@ fn print_policies(policies: &[QosPolicy]) {
             number(policy.max_iops),
             rate(policy.max_bandwidth),
             status.to_string(),
-            luns.len().to_string(),
+            (luns.len() + places.len()).to_string(),
             policy.guid.to_string(),
         ]);
     }
@@ -219,9 +248,9 @@ fn print_policies(policies: &[QosPolicy]) {
 fn print_flows(flows: &[QosFlow]) {
     let headings = [
         "STATUS",
-        "LUN",
+        "DISK",
         "VOLUME",
-        "INITIATOR",
+        "CLIENT",
         "POLICY",
         ">MIN",
         ">MAX",
@@ -233,12 +262,12 @@ fn print_flows(flows: &[QosFlow]) {
         ">ON DISK",
         ">WAITING",
     ];
-    let mut table = Table::new(&headings, "No initiator uses a LUN.");
+    let mut table = Table::new(&headings, "No initiator uses a LUN, and no client a file.");
     for flow in flows {
         let unknown = || flow.policy_guid.map(|guid| format!("({guid})")).unwrap_or_default();
         table.row([
             flow.status.to_string(),
-            flow.lun.clone(),
+            if flow.lun.is_empty() { flow.file.clone() } else { flow.lun.clone() },
             flow.volume.clone(),
             flow.initiator.clone(),
             flow.policy.clone().unwrap_or_else(unknown),

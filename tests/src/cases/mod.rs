@@ -34,6 +34,8 @@ mod package;
 mod page;
 mod pool_move;
 mod qos;
+mod qos_host;
+mod qos_smb;
 mod rebalance;
 mod reservations;
 mod reserve;

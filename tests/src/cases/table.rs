@@ -222,6 +222,20 @@ pub const CASES: &[Case] = &[
         run: qos::run,
     },
     Case {
+        name: "qos-host",
+        about: "a host that speaks MS-SQOS names its virtual machine, is held to its policy, and hears of its changes",
+        ci: true,
+        guest: false,
+        run: qos_host::run,
+    },
+    Case {
+        name: "qos-smb",
+        about: "the same for smbclient, by share, folder, file and volume; a client that is killed while it is held back leaves nothing",
+        ci: true,
+        guest: false,
+        run: qos_smb::run,
+    },
+    Case {
         name: "rot",
         about: "bytes flip on one disk of a mirror and of parity under fio over iSCSI and load over SMB: none is read; a scrub ends clean",
         ci: true,

@@ -23,8 +23,8 @@ const ms = (us: number) => milliseconds(us / 1000);
 const limit = (value: number | null | undefined, write: (value: number) => string = number) => (value === null || value === undefined ? "–" : write(value));
 
 const FLOWS: Column<QosFlow>[] = [
-  { title: "LUN", value: (row) => row.lun, cell: (row) => <a href={to("luns", row.lun)}>{row.lun}</a> },
-  { title: "Initiator", value: (row) => row.initiator, wrap: true },
+  { title: "Disk", wrap: true, value: (row) => row.lun || row.file, cell: (row) => (row.lun ? <a href={to("luns", row.lun)}>{row.lun}</a> : row.file) },
+  { title: "Client", value: (row) => row.initiator, wrap: true },
   { title: "State", value: (row) => STATUS[row.status][2] * 1e12 + row.held_us, cell: (row) => <Status of={row.status} /> },
   { title: "IOPS", value: (row) => row.normalized_iops, cell: (row) => number(row.normalized_iops), end: true },
   { title: "Throughput", value: (row) => row.read_bandwidth + row.write_bandwidth, cell: (row) => perSecond(row.read_bandwidth + row.write_bandwidth), end: true },
@@ -59,16 +59,16 @@ export default function PerformancePage() {
   return (
     <Page title="Performance" lead="Over the last seconds. IOPS of flows are normalised: a large request counts as several.">
       <Card title="What clients do now"><Performance /></Card>
-      <Card title="Flows" aside={<span className="help">one initiator’s use of one LUN</span>}>
+      <Card title="Flows" aside={<span className="help">one initiator’s use of one LUN, or one client’s of one file</span>}>
         <Wait of={flows}>
           {({ items }) => (
             <Table
               label="Flows"
               rows={items}
               columns={FLOWS}
-              id={(row) => `${row.lun} ${row.initiator}`}
+              id={(row) => `${row.volume} ${row.lun} ${row.file} ${row.initiator}`}
               first={{ column: 2, down: true }}
-              empty={<Empty title="No initiator uses a LUN now." />}
+              empty={<Empty title="No initiator uses a LUN now, and no client a file." />}
             />
           )}
         </Wait>
@@ -102,7 +102,7 @@ export default function PerformancePage() {
                     run: () => destroy({
                       title: `Delete policy ${row.name}`,
                       button: "Delete",
-                      call: (confirm) => ask(api.DELETE("/v1/qos/policies/{policy}", { params: { path: { policy: row.name } }, body: { confirm, force: row.luns.length > 0 } })),
+                      call: (confirm) => ask(api.DELETE("/v1/qos/policies/{policy}", { params: { path: { policy: row.name } }, body: { confirm, force: row.luns.length + row.places.length > 0 } })),
                     }),
                   },
                 ],

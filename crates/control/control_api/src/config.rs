@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::{
-    Assignment, CacheConfig, GroupConfig, HttpConfig, IscsiConfig, LunConfig, MediaType, Policy,
+    Assignment, CacheConfig, GroupConfig, HttpConfig, IscsiConfig, LunConfig, MediaType, Place, Policy,
     PortalConfig, QosSettings, ShareConfig, SmbConfig, TargetConfig, VolumeConfig,
 };
 
@@ -64,6 +64,9 @@ pub struct Config {
     /// Which LUN has which policy.
     #[serde(default, rename = "qos_assignment", skip_serializing_if = "Vec::is_empty")]
     pub qos_assignments: Vec<Assignment>,
+    /// Which files, folders and volumes have which policy of storage QoS.
+    #[serde(default, rename = "qos_place", skip_serializing_if = "Vec::is_empty")]
+    pub qos_places: Vec<Place>,
     /// The SMB server.
     #[serde(default, skip_serializing_if = "SmbConfig::is_default")]
     pub smb: SmbConfig,
@@ -93,6 +96,7 @@ impl Default for Config {
             qos: QosSettings::default(),
             qos_policies: Vec::new(),
             qos_assignments: Vec::new(),
+            qos_places: Vec::new(),
             smb: SmbConfig::default(),
             http: HttpConfig::default(),
             shares: Vec::new(),

@@ -48,6 +48,7 @@ impl Config {
         );
         let disk = |row: &crate::Assignment| row.lun.clone();
         many("qos-assignment", &have.qos_assignments, &want_shown.qos_assignments, disk, &mut changes);
+        many("qos-place", &have.qos_places, &want_shown.qos_places, ToString::to_string, &mut changes);
         one("http", &have.http, &want_shown.http, &mut changes);
         one("smb", &have.smb, &want_shown.smb, &mut changes);
         many("share", &have.shares, &want_shown.shares, |share| share.name.clone(), &mut changes);

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Assignment, CacheConfig, Config, Demand, DiskConfig, GroupConfig, HttpConfig, IscsiConfig, LunConfig,
-    NodeConfig, Policy, PolicyConfig, PoolConfig, PortalConfig, QosSettings, ShareConfig, SmbConfig,
+    NodeConfig, Place, Policy, PolicyConfig, PoolConfig, PortalConfig, QosSettings, ShareConfig, SmbConfig,
     SmbConstraint, SmbDialect, TargetConfig, VolumeConfig,
 };
 
@@ -49,6 +49,9 @@ pub struct SharedConfig {
     pub qos_policies: Vec<Policy>,
     /// Which LUN has which policy.
     pub qos_assignments: Vec<Assignment>,
+    /// Which files, folders and volumes have which policy.
+    #[serde(default)]
+    pub qos_places: Vec<Place>,
     /// What clients find the same whichever node they come to.
     pub smb: SharedSmb,
     /// Who may use the API over the network.
@@ -151,6 +154,7 @@ impl Config {
             qos,
             qos_policies,
             qos_assignments,
+            qos_places,
             smb,
             http,
             shares,
@@ -188,6 +192,7 @@ impl Config {
             qos,
             qos_policies,
             qos_assignments,
+            qos_places,
             smb: shared_smb,
             http: shared_http,
             shares,
@@ -211,6 +216,7 @@ impl Config {
             qos,
             qos_policies,
             qos_assignments,
+            qos_places,
             smb: SharedSmb { name, domain, signing, encryption, multichannel, min_dialect, max_dialect },
             http: SharedHttp { operators, viewers },
             shares,
@@ -249,6 +255,7 @@ impl Config {
             qos,
             qos_policies,
             qos_assignments,
+            qos_places,
             smb,
             http,
             shares,

@@ -104,8 +104,10 @@ pub use pool::{
 };
 pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
 pub use problem::{Code, Problem};
-pub use qos::{QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosUpdate};
-pub use qos_policy::{Assignment, FlowStatus, Policies, Policy, PolicyKind, QosSettings};
+pub use qos::{
+    QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSubject, QosUpdate,
+};
+pub use qos_policy::{Assignment, FlowStatus, Place, PlaceKind, Policies, Policy, PolicyKind, QosSettings};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
 pub use share_kind::ShareKind;
 pub use smb::{

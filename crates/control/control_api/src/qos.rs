@@ -1,14 +1,14 @@
 //! Storage QoS: policies, which LUN has which, and what flows get.
 //!
-//! Rows of the configuration are `qos_policy` itself: [`Policy`], [`Assignment`], [`QosSettings`].
+//! Rows of the configuration are `qos_policy` itself: [`Policy`], `Assignment`, `Place`, `QosSettings`.
 
-use qos_policy::{FlowStatus, Policy, PolicyKind};
+use qos_policy::{FlowStatus, Policies, Policy, PolicyKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config_check::check_policy;
-use crate::{Code, Config, Problem};
+use crate::{Code, Config, Problem, Protocol};
 
 /// Changes what holds for all disks; fields that are absent stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -83,30 +83,71 @@ pub struct QosPolicy {
     pub policy: Policy,
     /// LUNs that have it.
     pub luns: Vec<String>,
+    /// What of volumes has it, as `file vm:/a.vhdx`, `folder vm:/vms` or `volume vm`.
+    pub places: Vec<String>,
     /// The worst status of its flows.
     pub status: FlowStatus,
 }
 
-/// Gives a LUN its policy, or takes it away.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What has a policy: exactly one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QosSubject {
+    /// A LUN.
+    pub lun: Option<String>,
+    /// A file, as `VOLUME:/PATH`.
+    pub file: Option<String>,
+    /// A folder, as `VOLUME:/PATH`: each file below it is a disk.
+    pub folder: Option<String>,
+    /// A share: the folder that it serves.
+    pub share: Option<String>,
+    /// A volume: each file in it is a disk.
+    pub volume: Option<String>,
+}
+
+/// Gives a LUN, file, folder, share or volume its policy: exactly one of these is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QosAssign {
     /// The policy's name or GUID.
     pub policy: String,
     /// The LUN.
-    pub lun: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<String>,
+    /// The file, as `VOLUME:/PATH`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The folder, as `VOLUME:/PATH`: each file below it is a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<String>,
+    /// The share: the folder that it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// The volume: each file in it is a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
 }
 
-/// What one initiator does with one LUN, over the last seconds.
+impl QosAssign {
+    /// What is to have it.
+    #[must_use]
+    pub fn subject(self) -> (String, QosSubject) {
+        let Self { policy, lun, file, folder, share, volume } = self;
+        (policy, QosSubject { lun, file, folder, share, volume })
+    }
+}
+
+/// What one initiator does with one LUN, or one client with one file, over the last seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QosFlow {
     /// How it fares.
     pub status: FlowStatus,
-    /// The initiator's name.
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// The initiator's name, or the client's user and address.
     pub initiator: String,
-    /// The LUN.
+    /// The LUN; empty for a file of a share.
     pub lun: String,
-    /// The file of the LUN.
+    /// The file, or that of the LUN.
     pub file: String,
     /// The volume that the file is on.
     pub volume: String,
@@ -156,6 +197,12 @@ fn wrong(error: &qos_policy::PolicyError) -> Problem {
 }
 
 impl Config {
+    /// Policies, to be looked up.
+    #[must_use]
+    pub fn policies(&self) -> Policies {
+        Policies::new(&self.qos_policies, &self.qos_assignments, &self.qos_places)
+    }
+
     /// Takes LUNs out, with what hangs on them: a LUN of the same name that is made later is another disk.
     pub fn remove_luns(&mut self, goes: impl Fn(&crate::LunConfig) -> bool) {
         let gone: std::collections::BTreeSet<String> =
@@ -180,6 +227,7 @@ impl Config {
         qos_policy::check_settings(&self.qos).map_err(|error| wrong(&error))?;
         qos_policy::check_policies(&self.qos_policies).map_err(|error| wrong(&error))?;
         qos_policy::check_assignments(&self.qos_assignments).map_err(|error| wrong(&error))?;
+        qos_policy::check_places(&self.qos_places).map_err(|error| wrong(&error))?;
         let luns: std::collections::BTreeSet<&str> = self.luns.iter().map(|lun| lun.name.as_str()).collect();
         match self.qos_assignments.iter().find(|row| !luns.contains(row.lun.as_str())) {
             Some(row) => Err(Problem::new(

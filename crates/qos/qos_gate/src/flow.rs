@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::gate::{Disk, Gate};
 use crate::report::Window;
-use crate::state::Waiter;
+use crate::state::{DiskName, Waiter};
 
 /// One client's use of one disk.
 pub struct Flow {
@@ -50,7 +50,11 @@ impl Flow {
         &self.client
     }
 
-    fn gate(&self) -> &Gate {
+    pub(crate) fn disk_name(&self) -> &DiskName {
+        &self.disk.name
+    }
+
+    pub(crate) fn gate(&self) -> &Gate {
         &self.disk.gate
     }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::flow::Flow;
 use crate::report::SAMPLE_EVERY;
-use crate::state::{KnownDisk, Rule, State};
+use crate::state::{Asked, DiskName, KnownDisk, Rules, State};
 
 /// The queue of one volume.
 pub struct Gate {
@@ -23,10 +23,10 @@ pub struct Gate {
     changed: Arc<Notify>,
 }
 
-/// What policies are given to: a LUN. It is there as long as somebody holds it or a flow of it.
+/// What policies are given to: a LUN or a file. It is there as long as somebody holds it or a flow of it.
 pub struct Disk {
     pub(crate) gate: Arc<Gate>,
-    pub(crate) name: String,
+    pub(crate) name: DiskName,
 }
 
 fn settings(of: &QosSettings) -> Settings {
@@ -45,14 +45,13 @@ impl Gate {
         self.clock.now().0
     }
 
-    /// Replaces what holds for all disks, and the rules of disks by their names, whether those are there or not; both hold at
-    /// once, also for what waits.
-    pub fn apply(&self, of: &QosSettings, rules: BTreeMap<String, Rule>) {
+    /// Replaces what holds for all disks, and their rules; both hold at once, also for what waits.
+    pub fn apply(&self, of: &QosSettings, rules: impl Into<Rules>) {
         let now = self.now();
         let seen = {
             let mut state = self.state.lock();
             state.scheduler.set_settings(settings(of));
-            state.rules = rules;
+            state.rules = rules.into();
             state.put_in_effect(now)
         };
         drop(seen);
@@ -75,18 +74,19 @@ impl Gate {
 
     /// The disk of this name.
     #[must_use]
-    pub fn disk(self: &Arc<Self>, name: &str) -> Arc<Disk> {
+    pub fn disk(self: &Arc<Self>, name: impl Into<DiskName>) -> Arc<Disk> {
+        let name = name.into();
         let now = self.now();
         let mut state = self.state.lock();
-        if let Some(disk) = state.disks.get(name).and_then(|known| known.disk.upgrade()) {
+        if let Some(disk) = state.disks.get(&name).and_then(|known| known.disk.upgrade()) {
             return disk;
         }
-        let disk = Arc::new(Disk { gate: self.clone(), name: name.to_owned() });
-        let rule = state.rule_of(name);
+        let disk = Arc::new(Disk { gate: self.clone(), name: name.clone() });
+        let (asked, rule) = (Asked::Nothing, state.rule_of(&name, Asked::Nothing));
         let own = state.scheduler.add_class(now, Terms::default());
         state.class(own, rule, now);
-        let known = KnownDisk { disk: Arc::downgrade(&disk), own, rule, flows: BTreeMap::new() };
-        if let Some(former) = state.disks.insert(name.to_owned(), known) {
+        let known = KnownDisk { disk: Arc::downgrade(&disk), own, asked, rule, flows: BTreeMap::new() };
+        if let Some(former) = state.disks.insert(name, known) {
             // It is being let go of just now, and its flows have gone before it.
             state.scheduler.remove_class(former.own);
         }
@@ -155,6 +155,21 @@ impl Drop for Gate {
 }
 
 impl Disk {
+    /// Its client asks for this from now on.
+    pub fn ask(&self, asked: Asked) {
+        let now = self.gate.now();
+        let seen = {
+            let mut state = self.gate.state.lock();
+            match state.disks.get_mut(&self.name) {
+                Some(known) if known.asked != asked => known.asked = asked,
+                _ => return,
+            }
+            state.put_in_effect_for(&self.name, now)
+        };
+        drop(seen);
+        self.gate.pump(now, None);
+    }
+
     /// The flow of a client, which all its sessions share.
     #[must_use]
     pub fn flow(self: &Arc<Self>, client: &str) -> Option<Arc<Flow>> {

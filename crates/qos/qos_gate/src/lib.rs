@@ -28,8 +28,8 @@ mod state;
 
 pub use flow::{Entry, Flow, Permit, Refused, Turn};
 pub use gate::{Disk, Gate, keep_time};
-pub use report::{FlowReport, SharedDemand};
-pub use state::Rule;
+pub use report::{FlowReport, SharedDemand, Standing};
+pub use state::{Asked, DiskName, Rule, Rules};
 
 pub use qos_scheduler::{Kind, Terms};
 

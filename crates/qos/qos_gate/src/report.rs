@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use qos_policy::Measured;
-use qos_scheduler::{ClassId, FlowCounters, FlowState};
+use qos_policy::{FlowStatus, Measured};
+use qos_scheduler::{ClassId, FlowCounters, FlowState, Terms};
 use uuid::Uuid;
 
 use crate::flow::Flow;
 use crate::gate::Gate;
-use crate::state::Rule;
+use crate::state::{Asked, DiskName, Rule};
 
 /// How often flows are looked at: rates are over the time since the last look but one, 5 to 10 seconds.
 pub(crate) const SAMPLE_EVERY: u64 = 5 * SECOND;
@@ -43,7 +43,9 @@ impl Window {
 #[derive(Clone, Debug)]
 pub struct FlowReport {
     /// The disk.
-    pub disk: String,
+    pub disk: DiskName,
+    /// What its client asks for.
+    pub asked: Asked,
     /// The client.
     pub client: String,
     /// How long it was looked at, in nanoseconds.
@@ -72,6 +74,17 @@ pub struct FlowReport {
     pub measured: Measured,
 }
 
+/// What holds for a flow, and how it fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its terms.
+    pub terms: Terms,
+    /// How it fares.
+    pub status: FlowStatus,
+    /// Bytes that count as one I/O.
+    pub unit_bytes: u32,
+}
+
 /// What the flows of a shared rule ask of a gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedDemand {
@@ -94,7 +107,8 @@ fn sample_of(flow: &Flow, state: FlowState, at: u64) -> Sample {
 
 /// A flow with what holds for it and what it has done.
 struct Seen {
-    disk: String,
+    disk: DiskName,
+    asked: Asked,
     rule: Rule,
     class: ClassId,
     state: FlowState,
@@ -109,7 +123,8 @@ impl Gate {
             let class = state.class_of(known.own, known.rule);
             for flow in known.flows.values().filter_map(Weak::upgrade) {
                 let counted = state.scheduler.flow(flow.id).unwrap_or_default();
-                seen.push(Seen { disk: name.clone(), rule: known.rule, class, state: counted, flow });
+                let asked = known.asked;
+                seen.push(Seen { disk: name.clone(), asked, rule: known.rule, class, state: counted, flow });
             }
         }
         seen
@@ -171,6 +186,43 @@ impl Gate {
     }
 }
 
+impl Flow {
+    /// What holds for it, and how it fares.
+    #[must_use]
+    pub fn standing(self: &Arc<Self>) -> Standing {
+        let gate = self.gate();
+        let now = gate.now();
+        let (seen, misses, unit_bytes) = {
+            let state = gate.state.lock();
+            let name = self.disk_name();
+            let (asked, rule, own) = match state.disks.get(name) {
+                Some(known) => (known.asked, known.rule, known.own),
+                None => return Standing { terms: Terms::default(), status: FlowStatus::Ok, unit_bytes: 0 },
+            };
+            let counted = state.scheduler.flow(self.id).unwrap_or_default();
+            let (disk, class) = (name.clone(), state.class_of(own, rule));
+            let seen = Seen { disk, asked, rule, class, state: counted, flow: self.clone() };
+            (seen, state.rules.misses(name, asked), state.scheduler.settings().unit_bytes)
+        };
+        let terms = seen.rule.terms();
+        let alone = |seen: &Seen| report(seen, now).measured;
+        let measured = match seen.rule {
+            // What is promised to all of them may be had by others.
+            Rule::Together(..) => {
+                let all = gate
+                    .flows()
+                    .into_iter()
+                    .find(|flow| flow.disk == seen.disk && flow.client == self.client());
+                all.map_or_else(|| alone(&seen), |flow| flow.measured)
+            }
+            _ => alone(&seen),
+        };
+        let status =
+            if misses { FlowStatus::UnknownPolicyId } else { FlowStatus::of(terms.min_iops, measured) };
+        Standing { terms, status, unit_bytes }
+    }
+}
+
 fn report(seen: &Seen, now: u64) -> FlowReport {
     let before = seen.flow.window.lock().older;
     let after = sample_of(&seen.flow, seen.state, now);
@@ -186,6 +238,7 @@ fn report(seen: &Seen, now: u64) -> FlowReport {
     let asked = rate(new.asked_units, old.asked_units);
     FlowReport {
         disk: seen.disk.clone(),
+        asked: seen.asked,
         client: seen.flow.client().to_owned(),
         window_nanos: window,
         read_iops: rate(new.read.operations, old.read.operations),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use qos_policy::Places;
 use qos_scheduler::{ClassId, Next, Scheduler, Settings, Terms};
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -33,6 +34,84 @@ impl Rule {
     }
 }
 
+/// Which disk of a gate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DiskName {
+    /// A LUN, by its name.
+    Lun(String),
+    /// A file, by its path in the volume.
+    File(String),
+    /// A flow that its client has given an identity, to a file.
+    Flow(Uuid, String),
+}
+
+impl From<&str> for DiskName {
+    /// A LUN.
+    fn from(name: &str) -> Self {
+        Self::Lun(name.to_owned())
+    }
+}
+
+/// What the client of a disk asks for. It counts where nothing was said of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// This policy.
+    Policy(Uuid),
+    /// These terms.
+    Terms(Terms),
+}
+
+/// What holds for the disks of a gate, whether they are there or not.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// For LUNs, by their names.
+    pub luns: BTreeMap<String, Rule>,
+    /// For files, by where they are.
+    pub places: Places<Rule>,
+    /// For disks whose clients ask for policies, by these.
+    pub policies: BTreeMap<Uuid, Rule>,
+}
+
+impl From<BTreeMap<String, Rule>> for Rules {
+    /// For LUNs.
+    fn from(luns: BTreeMap<String, Rule>) -> Self {
+        Self { luns, ..Self::default() }
+    }
+}
+
+impl Rules {
+    fn of(&self, disk: &DiskName, asked: Asked) -> Rule {
+        let said = match disk {
+            DiskName::Lun(name) => self.luns.get(name),
+            DiskName::File(path) | DiskName::Flow(_, path) => self.places.find(path),
+        };
+        match (said, asked) {
+            (Some(rule), _) => *rule,
+            (None, Asked::Nothing) => Rule::Free,
+            (None, Asked::Policy(policy)) => self.policies.get(&policy).copied().unwrap_or_default(),
+            (None, Asked::Terms(terms)) => Rule::Alone(terms),
+        }
+    }
+
+    /// Whether a policy that is asked for would count, and is not there.
+    pub(crate) fn misses(&self, disk: &DiskName, asked: Asked) -> bool {
+        let (DiskName::Flow(_, path), Asked::Policy(policy)) = (disk, asked) else { return false };
+        !self.policies.contains_key(&policy) && self.places.find(path).is_none()
+    }
+
+    /// All of them, to be changed.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Rule> {
+        self.luns.values_mut().chain(self.places.values_mut()).chain(self.policies.values_mut())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Rule> {
+        self.luns.values().chain(self.places.values()).chain(self.policies.values())
+    }
+}
+
 /// Who waits for a permit.
 pub(crate) struct Waiter {
     pub(crate) turn: oneshot::Sender<Permit>,
@@ -44,6 +123,8 @@ pub(crate) struct KnownDisk {
     pub(crate) disk: Weak<Disk>,
     /// Its own class, in which its flows are unless its rule is shared.
     pub(crate) own: ClassId,
+    /// What its client asks for.
+    pub(crate) asked: Asked,
     /// The rule that is in effect.
     pub(crate) rule: Rule,
     /// Its flows by their clients.
@@ -52,8 +133,8 @@ pub(crate) struct KnownDisk {
 
 pub(crate) struct State {
     pub(crate) scheduler: Scheduler<Waiter>,
-    pub(crate) rules: BTreeMap<String, Rule>,
-    pub(crate) disks: BTreeMap<String, KnownDisk>,
+    pub(crate) rules: Rules,
+    pub(crate) disks: BTreeMap<DiskName, KnownDisk>,
     /// Classes of shared rules.
     pub(crate) shared: BTreeMap<Uuid, ClassId>,
     /// When the timer is to look again.
@@ -66,7 +147,7 @@ impl State {
     pub(crate) fn new(settings: Settings, now: u64) -> Self {
         Self {
             scheduler: Scheduler::new(settings),
-            rules: BTreeMap::new(),
+            rules: Rules::default(),
             disks: BTreeMap::new(),
             shared: BTreeMap::new(),
             wake_at: None,
@@ -74,8 +155,8 @@ impl State {
         }
     }
 
-    pub(crate) fn rule_of(&self, disk: &str) -> Rule {
-        self.rules.get(disk).copied().unwrap_or_default()
+    pub(crate) fn rule_of(&self, disk: &DiskName, asked: Asked) -> Rule {
+        self.rules.of(disk, asked)
     }
 
     /// The class of the flows of a disk with this rule, which is in effect.
@@ -102,7 +183,7 @@ impl State {
     pub(crate) fn put_in_effect(&mut self, now: u64) -> Vec<Arc<Flow>> {
         let wanted: BTreeMap<Uuid, Terms> = self
             .rules
-            .values()
+            .all()
             .filter_map(|rule| match rule {
                 Rule::Together(name, terms) => Some((*name, *terms)),
                 _ => None,
@@ -114,23 +195,30 @@ impl State {
             }
         }
         let mut seen = Vec::new();
-        let names: Vec<String> = self.disks.keys().cloned().collect();
+        let names: Vec<DiskName> = self.disks.keys().cloned().collect();
         for name in names {
-            let rule = self.rule_of(&name);
-            let Some(known) = self.disks.get_mut(&name) else { continue };
-            known.rule = rule;
-            let (own, flows) =
-                (known.own, known.flows.values().filter_map(Weak::upgrade).collect::<Vec<_>>());
-            let class = self.class(own, rule, now);
-            for flow in &flows {
-                self.scheduler.move_flow(now, flow.id, class);
-            }
-            seen.extend(flows);
+            seen.extend(self.put_in_effect_for(&name, now));
         }
         // A class that flows of a disk that is about to go are still in is removed the next time.
         let scheduler = &mut self.scheduler;
         self.shared.retain(|name, class| wanted.contains_key(name) || !scheduler.remove_class(*class));
         seen
+    }
+
+    /// Puts the rules in effect for one disk; see [`State::put_in_effect`].
+    #[must_use]
+    pub(crate) fn put_in_effect_for(&mut self, name: &DiskName, now: u64) -> Vec<Arc<Flow>> {
+        let Some(asked) = self.disks.get(name).map(|known| known.asked) else { return Vec::new() };
+        let rule = self.rule_of(name, asked);
+        let Some(known) = self.disks.get_mut(name) else { return Vec::new() };
+        known.rule = rule;
+        let own = known.own;
+        let flows = known.flows.values().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let class = self.class(own, rule, now);
+        for flow in &flows {
+            self.scheduler.move_flow(now, flow.id, class);
+        }
+        flows
     }
 
     /// Starts what may start; who is to be told of that, without the lock. Whether the timer must look sooner.

@@ -141,7 +141,7 @@ fn disks_of_a_shared_rule_have_one_limit_and_others_none() {
     let (a, b, c) = (gate.disk("a"), gate.disk("b"), gate.disk("c"));
     let flows: Vec<_> = [&a, &b, &c].map(|disk| disk.flow("x").unwrap()).into();
     let shared = Rule::Together(Uuid::from_u128(1), terms);
-    gate.apply(&QosSettings::default(), [("a".into(), shared), ("b".into(), shared)].into());
+    gate.apply(&QosSettings::default(), BTreeMap::from([("a".to_owned(), shared), ("b".to_owned(), shared)]));
     drop(now(flows[0].enter(Kind::Read, 1)));
     let mut turn = later(flows[1].enter(Kind::Read, 1));
     drop(now(flows[2].enter(Kind::Read, 1)));
@@ -180,7 +180,7 @@ fn clients_and_disks_go_when_nobody_holds_them_and_come_back_new() {
         let disk = gate.disk("a");
         let flow = disk.flow("x").unwrap();
         drop(now(flow.enter(Kind::Read, 1)));
-        let places = format!("{:?} {:?}", flow.id, gate.state.lock().disks["a"].own);
+        let places = format!("{:?} {:?}", flow.id, gate.state.lock().disks[&"a".into()].own);
         assert_eq!(places.matches("index: 0").count(), 2, "{places}");
     }
     let (disk, other) = (gate.disk("a"), gate.disk("b"));
@@ -226,7 +226,7 @@ fn rates_tell_time_held_back_from_time_at_the_volume() {
     }
     let reports = gate.flows();
     let report = &reports[0];
-    assert_eq!((report.disk.as_str(), report.client.as_str()), ("a", "x"));
+    assert_eq!((&report.disk, report.client.as_str()), (&"a".into(), "x"));
     assert!((99..=101).contains(&report.write_iops) && report.read_iops == 0, "{report:?}");
     assert_eq!(report.normalized_iops, report.write_iops);
     assert_eq!(report.write_bandwidth / 4096, report.write_iops);
@@ -366,4 +366,26 @@ async fn no_place_is_taken_twice_and_nobody_waits_for_ever() {
     drop((flows, disks, gate));
     changes.await.expect("it ends");
     timer.await.expect("it ends");
+}
+
+/// A file has the rule of the nearest place, also when that comes later, and is another disk than a LUN of its name.
+#[test]
+fn files_have_the_rules_of_their_places() {
+    let (clock, gate) = gate(8);
+    let file = gate.disk(DiskName::File("/vms/a.vhdx".into()));
+    let flow = file.flow("x").unwrap();
+    let lun = gate.disk("/vms/a.vhdx").flow("x").unwrap();
+    let mut rules = Rules::default();
+    rules.places.insert(qos_policy::PlaceKind::Folder, "/VMS", limit(10));
+    gate.apply(&QosSettings::default(), rules);
+    drop(now(flow.enter(Kind::Read, 4096)));
+    let mut held = later(flow.enter(Kind::Read, 4096));
+    drop(now(lun.enter(Kind::Read, 4096)));
+    drop(now(lun.enter(Kind::Read, 4096)));
+    clock.pass(101);
+    gate.pump(gate.now(), None);
+    drop(come(&mut held).expect("its time has come"));
+    let mut held = later(flow.enter(Kind::Read, 4096));
+    gate.apply(&QosSettings::default(), Rules::default());
+    assert!(come(&mut held).is_some(), "the folder has no policy any more");
 }

@@ -5,9 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 use crate::{
-    Assignment, MAX_ASSIGNMENTS, MAX_BANDWIDTH, MAX_IOPS, MAX_NAME_BYTES, MAX_POLICIES, MIN_BANDWIDTH,
+    Assignment, MAX_ASSIGNMENTS, MAX_BANDWIDTH, MAX_IOPS, MAX_NAME_BYTES, MAX_POLICIES, MIN_BANDWIDTH, Place,
     Policy, QosSettings,
 };
+
+/// Longest path of a place, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
 
 /// Smallest and largest unit of normalised I/O, in bytes: 1 KiB as Windows Server has it, and 4 MiB, above which it advises
 /// against.
@@ -109,6 +112,12 @@ pub enum PolicyError {
     /// A disk has two policies.
     #[error("LUN {0} is assigned to two policies; a disk has one")]
     TwoPolicies(String),
+    /// A place has two policies.
+    #[error("{0} is assigned to two policies; it has one")]
+    PlaceTwice(String),
+    /// A path that cannot be that of a file or folder.
+    #[error("{0:?} is not a path in a volume: begin with '/', and leave out empty names, '.' and '..'")]
+    Path(String),
     /// The unit of normalised I/O cannot be that.
     #[error("qos.unit_bytes of {0} is not between 1024 (1 KiB) and 4194304 (4 MiB)")]
     Unit(u32),
@@ -231,6 +240,31 @@ pub fn check_assignments(assignments: &[Assignment]) -> Result<(), PolicyError> 
         Some(twice) => Err(PolicyError::TwoPolicies(twice.lun.clone())),
         None => Ok(()),
     }
+}
+
+/// Checks all places of a node: each has one policy, which need not be there.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check_places(places: &[Place]) -> Result<(), PolicyError> {
+    if places.len() > MAX_ASSIGNMENTS {
+        return Err(PolicyError::TooMany(MAX_ASSIGNMENTS, "files, folders and volumes with policies"));
+    }
+    let mut seen = BTreeSet::new();
+    for place in places {
+        let path = &place.path;
+        let odd = |name: &str| name.is_empty() || name == "." || name == ".." || name.contains('\\');
+        let below = path.strip_prefix('/').filter(|_| path.len() <= MAX_PATH_BYTES);
+        let good =
+            below.is_some_and(|below| below.is_empty() && place.is_folder() || !below.split('/').any(odd));
+        if !good {
+            return Err(PolicyError::Path(path.chars().take(MAX_PATH_BYTES).collect()));
+        }
+        if !seen.insert((place.volume_guid, &place.volume, place.kind, upcase::upper(path))) {
+            return Err(PolicyError::PlaceTwice(place.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// Checks what holds for all disks of a node.

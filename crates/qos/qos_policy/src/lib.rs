@@ -2,7 +2,8 @@
 //!
 //! A *policy* has an identity (a GUID, which may be given, so that it stays the same when virtual machines move to another
 //! node), a name, and any of minimum IOPS, maximum IOPS and maximum bandwidth. A *dedicated* one holds for each disk by itself,
-//! an *aggregated* one for all its disks together, which share it by demand. An *assignment* gives a disk its policy.
+//! an *aggregated* one for all its disks together, which share it by demand. An *assignment* gives a LUN its policy, a [`Place`] all
+//! files at or below a path of a volume: each of them is a disk. The nearest place counts, and for a LUN its own assignment first.
 //!
 //! IOPS are normalised: a request counts as many as it has units ([`DEFAULT_UNIT_BYTES`] unless configured) begun. Whichever
 //! maximum is reached first limits. Names of types and words for states are those of Windows Server's Storage QoS.
@@ -15,10 +16,14 @@
 //! Not done here: names that must be there or unique on the node (`control_api`), keeping to policies (`qos_scheduler`).
 
 mod check;
+mod place;
 mod status;
 mod table;
 
-pub use check::{PolicyError, check_assignments, check_changed, check_policies, check_settings};
+pub use check::{
+    PolicyError, check_assignments, check_changed, check_places, check_policies, check_settings,
+};
+pub use place::{Place, PlaceKind, Places};
 pub use status::{FlowStatus, Measured};
 pub use table::{Effective, Policies};
 

@@ -140,7 +140,7 @@ fn policies_are_found_by_name_and_guid_and_missed_by_name() {
         Assignment { lun: "a".into(), policy: Uuid::from_u128(7) },
         Assignment { lun: "b".into(), policy: Uuid::from_u128(8) },
     ];
-    let table = Policies::new(&policies, &rows);
+    let table = Policies::new(&policies, &rows, &[]);
     assert_eq!(table.of_lun("a"), Effective::Policy(&policies[0]));
     assert_eq!(table.of_lun("b"), Effective::Unknown(Uuid::from_u128(8)));
     assert_eq!(table.of_lun("c"), Effective::None);
@@ -204,4 +204,63 @@ fn a_new_name_does_not_read_as_a_guid() {
         let altered = [Policy { min_iops: None, ..old[0].clone() }];
         assert_eq!((check_policies(&old), changed(&old, &altered, [8192; 2])), (Ok(()), Ok(())));
     }
+}
+
+fn place(kind: PlaceKind, path: &str, policy: u128) -> Place {
+    let policy = Uuid::from_u128(policy);
+    Place { volume: "vm".into(), volume_guid: None, path: path.into(), kind, policy }
+}
+
+#[test]
+fn the_nearest_place_counts_and_for_a_lun_its_own_policy_first() {
+    use PlaceKind::{File, Folder};
+    let places = [
+        place(Folder, "/", 1),
+        place(Folder, "/vms/web", 2),
+        place(File, "/vms/web/boot.vhdx", 3),
+        place(File, "/vms", 4),
+    ];
+    assert_eq!(check_places(&places), Ok(()));
+    let luns = [Assignment { lun: "own".into(), policy: Uuid::from_u128(9) }];
+    let table = Policies::new(&[], &luns, &places);
+    let of = |path: &str| table.of_file((None, "vm"), path);
+    for (path, policy) in [
+        ("/x", 1),
+        ("/vms/web", 1),
+        ("/vms/webs/x", 1),
+        ("/VMS/Web/data.vhdx", 2),
+        ("/vms/web/a/b/c", 2),
+        ("/vms/WEB/boot.VHDX", 3),
+        ("/vms/web/boot.vhdx/x", 2),
+    ] {
+        assert_eq!(of(path), Effective::Unknown(Uuid::from_u128(policy)), "{path}");
+    }
+    assert_eq!(table.of_file((None, "other"), "/x"), Effective::None);
+    assert_eq!(table.of_file((Some(Uuid::from_u128(5)), "vm"), "/x"), Effective::None, "another of the name");
+    let lun = |name: &str| table.of_lun_at(name, (None, "vm"), "/vms/web/boot.vhdx");
+    assert_eq!(lun("own"), Effective::Unknown(Uuid::from_u128(9)));
+    assert_eq!(lun("another"), Effective::Unknown(Uuid::from_u128(3)));
+    let only = Policies::new(&[], &[], &places[1..2]);
+    assert_eq!(only.of_file((None, "vm"), "/x"), Effective::None);
+    assert_eq!(only.of_file((None, "vm"), ""), Effective::None);
+}
+
+#[test]
+fn paths_of_places_are_paths_and_each_has_one_policy() {
+    use PlaceKind::{File, Folder};
+    for (kind, path) in [
+        (File, "/"),
+        (File, ""),
+        (Folder, "a"),
+        (Folder, "/a//b"),
+        (Folder, "/a/"),
+        (File, "/a/../b"),
+        (File, "/a\\b"),
+    ] {
+        let wrong = check_places(&[place(kind, path, 1)]);
+        assert_eq!(wrong, Err(PolicyError::Path(path.into())), "{kind:?} {path}");
+    }
+    let twice = check_places(&[place(File, "/a", 1), place(File, "/A", 2)]);
+    assert_eq!(twice, Err(PolicyError::PlaceTwice("file vm:/A".into())));
+    assert_eq!(check_places(&[place(File, "/a", 1), place(Folder, "/a", 1)]), Ok(()));
 }

@@ -131,6 +131,20 @@ impl Open {
         }
     }
 
+    /// Bytes that a control is going to move, or 0 where that is done by reference; `None` when it moves nothing, or will be refused.
+    #[must_use]
+    pub fn moves(&self, code: FsctlCode, input: &[u8], others: &dyn OpenLookup) -> Option<u64> {
+        match code {
+            FsctlCode::SRV_COPYCHUNK | FsctlCode::SRV_COPYCHUNK_WRITE => self.bytes_to_copy(input, others),
+            FsctlCode::SET_ZERO_DATA
+            | FsctlCode::FILE_LEVEL_TRIM
+            | FsctlCode::DUPLICATE_EXTENTS_TO_FILE
+            | FsctlCode::DUPLICATE_EXTENTS_TO_FILE_EX
+            | FsctlCode::OFFLOAD_WRITE => Some(0),
+            _ => None,
+        }
+    }
+
     /// One of [`CHANGING`].
     async fn changing(self: &Arc<Self>, code: FsctlCode, input: &[u8]) -> Result<Answer> {
         match code {

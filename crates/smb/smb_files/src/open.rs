@@ -229,6 +229,12 @@ impl Open {
         path
     }
 
+    /// The path in the volume as its store has it, with `/` before each name, without a stream.
+    #[must_use]
+    pub fn volume_path(&self) -> String {
+        format!("/{}", self.node.names_below(self.core.store.root()).join("/"))
+    }
+
     fn add_stream(&self, path: &mut String) {
         let stream = self.stream_now();
         if !stream.is_empty() {

@@ -6,6 +6,7 @@ pub mod pipe;
 pub mod ranges;
 pub mod reparse;
 pub mod snapshots;
+pub mod storage_qos;
 
 named_values! {
     /// A control's number.

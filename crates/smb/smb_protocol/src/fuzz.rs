@@ -20,6 +20,7 @@ use crate::fsctl::pipe::{GetReferrals, PipeWait};
 use crate::fsctl::ranges::{FileLevelTrim, regions};
 use crate::fsctl::reparse::Reparse;
 use crate::fsctl::snapshots;
+use crate::fsctl::storage_qos::{QosAnswer, QosRequest};
 use crate::header::{HEADER_BYTES, Header};
 use crate::message::{Request, Response};
 use crate::negotiate::NegotiateContexts;
@@ -179,6 +180,11 @@ pub fn fsctl(bytes: &[u8]) {
         assert_eq!(Reparse::decode(&point.encode()).map(|again| again.encode()), Ok(point.encode()));
     }
     let _ = snapshots::snapshots(bytes);
+    let _ = QosRequest::decode(bytes).map(|request| request.names());
+    if let Ok((answer, bandwidth)) = QosAnswer::decode_with_bandwidth(bytes) {
+        let again = answer.encode(bandwidth.unwrap_or_default());
+        assert_eq!(QosAnswer::decode_with_bandwidth(&again), Ok((answer, bandwidth)));
+    }
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = snapshots::snapshot_time(text);
     }

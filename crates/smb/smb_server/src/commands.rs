@@ -9,7 +9,9 @@ mod ioctl;
 pub(crate) mod negotiate;
 mod reconnect;
 pub(crate) mod session_setup;
+mod storage_qos;
 mod tree;
+mod turn;
 
 use std::cell::RefCell;
 use std::ops::Range;

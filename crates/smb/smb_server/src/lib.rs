@@ -9,6 +9,8 @@
 //!          │    └─ tree   a share, with the rights that it grants
 //!          │         └─ open ─► smb_files::Open, or a named pipe (pipe); link: the way back to the client;
 //!          │                    persistence: what of it outlives the server; table: all of the server's
+//!          ├─ queue       reads and writes wait for their turn at the volume: limits and shares
+//!          │    └─ logical_flows  what hosts say of virtual machines whose disks they have open
 //!          ├─ clients     over which connection a client hears of its leases
 //!          └─ replay      what is sent twice, on another channel, is done once
 //! ```
@@ -34,9 +36,11 @@ mod connection;
 mod endings;
 pub mod limits;
 pub mod listing;
+mod logical_flows;
 mod open;
 mod peer;
 pub mod pipe;
+mod queue;
 mod replay;
 mod restore;
 mod server;
@@ -53,6 +57,7 @@ pub use config::{
 };
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt, TreeInfo};
 pub use pipe::{NoPipes, Pipe, PipeClient, PipeService, PipeWork};
+pub use queue::{NoQueues, Queues, Wanted};
 pub use restore::Restored;
 pub use server::SmbServer;
 pub use shared::{Interfaces, Parts};

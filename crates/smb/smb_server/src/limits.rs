@@ -60,5 +60,8 @@ pub const SEND_HIGH_WATER: usize = 16 << 20;
 pub const WORK_HIGH_WATER: usize = 64 << 20;
 /// How long a CREATE works before the client is told that it will take longer: a commit on a busy disk is below.
 pub const INTERIM_AFTER: Duration = Duration::from_millis(50);
+/// How long a READ or WRITE is held back before the client is told that it takes longer: far below the time after which clients take a
+/// server for dead, and longer than most are held back, as each such answer is a packet.
+pub const INTERIM_AFTER_HELD: Duration = Duration::from_secs(1);
 /// Attempts of SMB 1 clients that are kept for the administrator.
 pub const SMB1_LOG: usize = 1024;

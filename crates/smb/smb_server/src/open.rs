@@ -8,6 +8,7 @@
 
 pub(crate) mod link;
 pub(crate) mod persistence;
+pub(crate) mod queued;
 pub(crate) mod table;
 
 use std::sync::Arc;
@@ -24,10 +25,12 @@ use smb_protocol::security::sid::Sid;
 use smb_protocol::{Guid, NtStatus};
 
 use crate::clients::ClientName;
+use crate::logical_flows::LogicalFlow;
 use crate::peer::Mail;
 use crate::pipe::Pipe;
 use crate::replay::Sequence;
 use crate::tree::{Target, Tree};
+use queued::Queued;
 
 /// The session that an open belongs to, as far as the open has to do with it.
 pub(crate) trait OpenOwner: Send + Sync {
@@ -87,6 +90,10 @@ pub(crate) struct State {
     pub(crate) sequence: Sequence,
     /// What its CREATE did; a replay is told the same.
     pub(crate) action: CreateAction,
+    /// The flow that its reads and writes belong to, once there were any.
+    pub(crate) queued: Option<Queued>,
+    /// What its host has said that it belongs to.
+    pub(crate) logical: Option<Arc<LogicalFlow>>,
 }
 
 impl Default for State {
@@ -97,6 +104,8 @@ impl Default for State {
             generation: 0,
             sequence: Sequence::default(),
             action: CreateAction::OPENED,
+            queued: None,
+            logical: None,
         }
     }
 }

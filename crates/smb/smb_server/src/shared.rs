@@ -15,9 +15,11 @@ use crate::config::{Directory, ServerConfig};
 use crate::endings::Endings;
 use crate::limits::{MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, MAX_SESSIONS, SMB1_LOG};
 use crate::listing::Smb1Attempt;
+use crate::logical_flows::LogicalFlows;
 use crate::open::table::Opens;
 use crate::peer::Peer;
 use crate::pipe::PipeService;
+use crate::queue::Queues;
 use crate::session::Session;
 use crate::share::Shares;
 
@@ -39,6 +41,8 @@ pub struct Parts {
     pub directory: Arc<dyn Directory>,
     /// What answers behind the named pipes of IPC$.
     pub pipes: Arc<dyn PipeService>,
+    /// Where reads and writes wait for their turn.
+    pub queues: Arc<dyn Queues>,
     /// Where clients may connect to besides.
     pub interfaces: Arc<dyn Interfaces>,
     /// The server's identity; the same after a restart.
@@ -53,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) config: RwLock<Arc<ServerConfig>>,
     pub(crate) shares: Shares,
     pub(crate) opens: Opens,
+    pub(crate) logical_flows: LogicalFlows,
     pub(crate) start: FileTime,
     pub(crate) sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
     /// Sessions that have ended with writes under way. Locked before `sessions`.
@@ -84,6 +89,7 @@ impl Shared {
         let listeners = Listeners::new(Arc::clone(&parts.spawner), limits);
         Self {
             opens: Opens::new(Arc::clone(&parts.entropy), Arc::clone(&parts.spawner)),
+            logical_flows: LogicalFlows::default(),
             parts,
             config: RwLock::new(Arc::new(config)),
             shares: Shares::default(),

@@ -13,4 +13,5 @@ mod client;
 mod dropped;
 mod look;
 mod recorded;
+mod storage_qos;
 mod world;

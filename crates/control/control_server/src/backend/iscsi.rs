@@ -49,6 +49,17 @@ pub struct ServedLun {
     pub groups: Vec<PortGroup>,
 }
 
+/// A flow, and the volume that its disk is on.
+#[derive(Clone, Debug)]
+pub struct FlowOn {
+    /// The volume's name.
+    pub volume: String,
+    /// Which of that name, as far as the configuration says it.
+    pub guid: Option<Uuid>,
+    /// The flow.
+    pub report: FlowReport,
+}
+
 /// iSCSI: targets, logical units, portals, sessions.
 ///
 /// What a pool holds up is served apart from everything else: each pool's LUNs by a call of their own, of which several may be under way at
@@ -87,8 +98,8 @@ pub trait IscsiBackend: Send + Sync + 'static {
     fn write_caches(&self) -> Vec<(String, bool)> {
         Vec::new()
     }
-    /// What initiators do with LUNs now, with the volume of each.
-    fn flows(&self) -> Vec<(String, FlowReport)> {
+    /// What initiators do with LUNs now, and clients with files: they wait in the same queues.
+    fn flows(&self) -> Vec<FlowOn> {
         Vec::new()
     }
     /// Ends a session; says whether it was there.

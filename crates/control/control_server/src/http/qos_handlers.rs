@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::routing::{MethodFilter, MethodRouter};
-use control_api::{List, QosAssign, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosUpdate};
+use control_api::{
+    List, QosAssign, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSubject, QosUpdate,
+};
 use serde::Deserialize;
 
 use super::handle;
@@ -15,7 +17,11 @@ use crate::node::Node;
 
 #[derive(Deserialize)]
 struct AssignmentQuery {
-    lun: String,
+    lun: Option<String>,
+    file: Option<String>,
+    folder: Option<String>,
+    share: Option<String>,
+    volume: Option<String>,
     policy: Option<String>,
 }
 
@@ -41,7 +47,9 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
             handle(f, async |State(n): S, Sent(b): Sent<QosAssign>| answer(n.qos_assign(b).await))
         }
         "qos_unassign" => handle(f, async |State(n): S, Params(q): Params<AssignmentQuery>| {
-            answer(n.qos_unassign(&q.lun, q.policy.as_deref()).await)
+            let AssignmentQuery { lun, file, folder, share, volume, policy } = q;
+            let named = QosSubject { lun, file, folder, share, volume };
+            answer(n.qos_unassign(named, policy.as_deref()).await)
         }),
         "qos_flow_list" => handle(f, async |State(n): S| Json(List::from(n.qos_flow_list()))),
         _ => return None,

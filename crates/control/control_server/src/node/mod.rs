@@ -34,6 +34,7 @@ mod pool_upkeep;
 mod pools;
 mod processors;
 mod qos;
+mod qos_subjects;
 mod replacement;
 mod restarts;
 mod retirements;

@@ -40,6 +40,7 @@ impl Node {
             config.remove_luns(|lun| volumes.takes(lun));
             config.shares.retain(|share| !volumes.takes(share));
             config.volumes.retain(|volume| !volumes.takes(volume));
+            config.qos_places.retain(|place| !volumes.takes(place));
             Ok(())
         })
     }

@@ -3,28 +3,31 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{
-    Assignment, Code, Config, Done, FlowStatus, Issue, Policies, Policy, PolicyKind, Problem, QosAssign,
+    Code, Config, Done, FlowStatus, Issue, LunConfig, Policies, Policy, PolicyKind, Problem, Protocol,
     QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSettings, QosUpdate, Severity,
-    many,
 };
-use qos_gate::FlowReport;
+use qos_gate::{Asked, DiskName, FlowReport};
 use qos_policy::{Effective, Measured};
 use uuid::Uuid;
 
 use super::luns::new_guid;
 use super::{Node, confirm, missing, taken};
+use crate::backend::FlowOn;
 
 /// LUNs that are named where many have a policy.
 const NAMED: usize = 5;
 
-fn find(config: &Config, word: &str) -> Result<Policy, Problem> {
+pub(super) fn find(config: &Config, word: &str) -> Result<Policy, Problem> {
     let found = Policies::find(&config.qos_policies, word).cloned();
     found.ok_or_else(|| missing("policy", word, "holdfast qos policy list"))
 }
 
-fn luns_of(config: &Config, policy: Uuid) -> Vec<String> {
-    let rows = config.qos_assignments.iter().filter(|row| row.policy == policy);
-    rows.map(|row| row.lun.clone()).collect()
+/// What has a policy, in words.
+fn subjects_of(config: &Config, policy: Uuid) -> Vec<String> {
+    let luns = config.qos_assignments.iter().filter(|row| row.policy == policy);
+    let luns = luns.map(|row| format!("LUN {}", row.lun));
+    let places = config.qos_places.iter().filter(|place| place.policy == policy);
+    luns.chain(places.map(ToString::to_string)).collect()
 }
 
 /// The first few of some names.
@@ -71,11 +74,16 @@ impl Node {
         for row in &config.qos_assignments {
             luns.entry(row.policy).or_default().push(row.lun.clone());
         }
+        let mut places: BTreeMap<Uuid, Vec<String>> = BTreeMap::new();
+        for place in &config.qos_places {
+            places.entry(place.policy).or_default().push(place.to_string());
+        }
         let mut policies: Vec<QosPolicy> = config
             .qos_policies
             .into_iter()
             .map(|policy| QosPolicy {
                 luns: luns.remove(&policy.guid).unwrap_or_default(),
+                places: places.remove(&policy.guid).unwrap_or_default(),
                 status: worst.get(&policy.guid).copied().unwrap_or_default(),
                 policy,
             })
@@ -84,7 +92,7 @@ impl Node {
         policies
     }
 
-    fn qos_policy_show(&self, guid: Uuid) -> Result<QosPolicy, Problem> {
+    pub(super) fn qos_policy_show(&self, guid: Uuid) -> Result<QosPolicy, Problem> {
         let all = self.qos_policy_list();
         let found = all.into_iter().find(|policy| policy.policy.guid == guid);
         found.ok_or_else(|| missing("policy", &guid.to_string(), "holdfast qos policy list"))
@@ -140,16 +148,16 @@ impl Node {
     /// Takes a policy away.
     pub async fn qos_policy_delete(&self, word: &str, request: QosPolicyRemove) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
-        let (policy, luns) = self.config.with(|config| {
+        let (policy, subjects) = self.config.with(|config| {
             let policy = find(config, word)?;
-            let luns = luns_of(config, policy.guid);
-            Ok((policy, luns))
+            let subjects = subjects_of(config, policy.guid);
+            Ok((policy, subjects))
         })?;
         let name = &policy.name;
-        if !luns.is_empty() && !request.force {
+        if !subjects.is_empty() && !request.force {
             return Err(Problem::new(
                 Code::InUse,
-                format!("Policy {name} is given to {}.", few(&luns)),
+                format!("Policy {name} is given to {}.", few(&subjects)),
             )
             .todo(
                 "Take it from them with `holdfast qos unassign`, or repeat with --force: they are without limits then, and show UnknownPolicyId.",
@@ -157,8 +165,8 @@ impl Node {
         }
         confirm(name, request.confirm.as_deref(), || {
             vec![format!(
-                "Policy {name} disappears; {} that it is given to have no limits and no minimum then.",
-                many(luns.len() as u64, "LUN")
+                "Policy {name} disappears; what it is given to ({}) has no limits and no minimum then.",
+                subjects.len()
             )]
         })?;
         self.change(|config| {
@@ -169,83 +177,61 @@ impl Node {
         Ok(Done::new(format!("Policy {name} is gone.")))
     }
 
-    /// Gives a LUN its policy, in place of the one that it has.
-    pub async fn qos_assign(&self, request: QosAssign) -> Result<QosPolicy, Problem> {
-        let _changing = self.changes.lock().await;
-        let guid = self
-            .change(|config| {
-                let guid = find(config, &request.policy)?.guid;
-                if !config.luns.iter().any(|lun| lun.name == request.lun) {
-                    return Err(missing("LUN", &request.lun, "holdfast lun list"));
-                }
-                config.qos_assignments.retain(|row| row.lun != request.lun);
-                config.qos_assignments.push(Assignment { lun: request.lun, policy: guid });
-                Ok(guid)
-            })
-            .await?;
-        self.qos_policy_show(guid)
-    }
-
-    /// Takes its policy from a LUN: `expected`, if that is said.
-    pub async fn qos_unassign(&self, lun: &str, expected: Option<&str>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
-        self.change(|config| {
-            let has = config.qos_assignments.iter().find(|row| row.lun == lun).map(|row| row.policy);
-            let none = || Problem::new(Code::NotFound, format!("LUN {lun} has no policy."));
-            let has = has.ok_or_else(none)?;
-            if let Some(word) = expected {
-                // One that is not there any more can be named by its GUID.
-                let meant = Policies::find(&config.qos_policies, word).map(|policy| policy.guid);
-                if meant.or_else(|| word.parse().ok()) != Some(has) {
-                    return Err(Problem::new(
-                        Code::WrongState,
-                        format!("LUN {lun} does not have policy {word}."),
-                    )
-                    .todo("`holdfast qos policy list` shows which LUNs each policy has."));
-                }
-            }
-            config.qos_assignments.retain(|row| row.lun != lun);
-            Ok(())
-        })
-        .await?;
-        Ok(Done::new(format!("LUN {lun} has no policy.")))
-    }
-
     /// What is wrong with policies, for the status.
     pub(super) fn qos_issues(&self) -> Vec<Issue> {
-        if self.config.with(|config| config.qos_assignments.is_empty()) {
+        if self.config.with(|config| config.qos_assignments.is_empty() && config.qos_places.is_empty()) {
             return Vec::new();
         }
         issues(&self.config.get(), &self.qos_flow_list())
     }
 
-    /// What initiators do with LUNs, those in trouble first.
+    /// What initiators do with LUNs and clients with files, those in trouble first.
     pub fn qos_flow_list(&self) -> Vec<QosFlow> {
         let reports = self.backends.iscsi.flows();
         let config = self.config.get();
-        let node = self.name();
-        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
-        let files: BTreeMap<&str, &str> =
-            config.luns.iter().map(|lun| (lun.name.as_str(), lun.path.as_str())).collect();
-        let together = together(&policies, &reports);
-        let mut flows: Vec<QosFlow> = reports
-            .into_iter()
-            .map(|(volume, report)| {
-                let file = files.get(report.disk.as_str()).copied().unwrap_or_default();
-                describe(
-                    &policies,
-                    &together,
-                    report,
-                    QosFlow { node: node.clone(), volume, file: file.to_owned(), ..QosFlow::default() },
-                )
-            })
-            .collect();
+        let mut flows = describe_all(&config, &self.name(), reports);
         flows.sort_by(|a, b| {
             let hurts = |flow: &QosFlow| (flow.status, flow.held_us.saturating_mul(flow.normalized_iops));
-            (hurts(b), &a.lun, &a.initiator).cmp(&(hurts(a), &b.lun, &b.initiator))
+            (hurts(b), &a.lun, &a.file, &a.initiator).cmp(&(hurts(a), &b.lun, &b.file, &b.initiator))
         });
         flows
     }
+}
+
+/// A flow, the volume that it is on, and what holds for it.
+struct Known<'a> {
+    volume: String,
+    report: FlowReport,
+    file: String,
+    effective: Effective<'a>,
+}
+
+fn describe_all(config: &Config, node: &str, reports: Vec<FlowOn>) -> Vec<QosFlow> {
+    let policies = config.policies();
+    let luns: BTreeMap<&str, &LunConfig> = config.luns.iter().map(|lun| (lun.name.as_str(), lun)).collect();
+    let known = |FlowOn { volume, guid, report }: FlowOn| {
+        let on = (guid, volume.as_str());
+        let (file, effective) = match &report.disk {
+            DiskName::File(path) => (path.clone(), policies.of_file(on, path)),
+            DiskName::Flow(_, path) => {
+                let asked = match report.asked {
+                    Asked::Policy(guid) => policies.of_guid(guid),
+                    Asked::Nothing | Asked::Terms(_) => Effective::None,
+                };
+                let said = policies.of_file(on, path);
+                (path.clone(), if said == Effective::None { asked } else { said })
+            }
+            DiskName::Lun(name) => {
+                let file = luns.get(name.as_str()).map(|lun| lun.path.clone()).unwrap_or_default();
+                let effective = policies.of_lun_at(name, on, &file);
+                (file, effective)
+            }
+        };
+        Known { volume, report, file, effective }
+    };
+    let known: Vec<Known<'_>> = reports.into_iter().map(known).collect();
+    let together = together(&known);
+    known.into_iter().map(|known| describe(&together, node, known)).collect()
 }
 
 /// LUNs whose policy is not there, and policies whose minimum is asked for and not met.
@@ -263,10 +249,20 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
             ),
         });
     }
+    for place in config.qos_places.iter().filter(|place| !known.contains(&place.policy)) {
+        issues.push(Issue {
+            severity: Severity::Warning,
+            subject: place.to_string(),
+            detail: format!("its QoS policy {} is not there: it has no limits and no minimum", place.policy),
+            todo: "Give it another with `holdfast qos assign`, or none with `holdfast qos unassign`."
+                .to_owned(),
+        });
+    }
     let mut missed: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
     for flow in flows.iter().filter(|flow| flow.status == FlowStatus::InsufficientThroughput) {
         let (Some(policy), Some(min)) = (&flow.policy, flow.min_iops) else { continue };
-        missed.entry(policy).or_insert_with(|| (min, BTreeSet::new())).1.insert(&flow.lun);
+        let disk = if flow.lun.is_empty() { &flow.file } else { &flow.lun };
+        missed.entry(policy).or_insert_with(|| (min, BTreeSet::new())).1.insert(disk);
     }
     for (policy, (min, luns)) in missed {
         let luns: Vec<String> = luns.into_iter().map(str::to_owned).collect();
@@ -274,7 +270,7 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
             severity: Severity::Warning,
             subject: format!("qos policy {policy}"),
             detail: format!(
-                "LUNs ask for the minimum of {min} IOPS that it promises and do not get it: {}",
+                "LUNs or files ask for the minimum of {min} IOPS that it promises and do not get it: {}",
                 few(&luns)
             ),
             todo: "`holdfast qos flow list` shows who has how much; lower minimums, or move LUNs to another volume."
@@ -285,11 +281,11 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
 }
 
 /// All flows of each aggregated policy together: each volume's say how they fare there once.
-fn together(policies: &Policies, reports: &[(String, FlowReport)]) -> BTreeMap<Uuid, Measured> {
+fn together(known: &[Known<'_>]) -> BTreeMap<Uuid, Measured> {
     let mut seen: BTreeSet<(Uuid, &str)> = BTreeSet::new();
     let mut sums: BTreeMap<Uuid, Measured> = BTreeMap::new();
-    for (volume, report) in reports {
-        if let Effective::Policy(policy) = policies.of_lun(&report.disk)
+    for Known { volume, report, effective, .. } in known {
+        if let Effective::Policy(policy) = effective
             && policy.kind == PolicyKind::Aggregated
             && seen.insert((policy.guid, volume))
         {
@@ -302,15 +298,19 @@ fn together(policies: &Policies, reports: &[(String, FlowReport)]) -> BTreeMap<U
     sums
 }
 
-fn describe(
-    policies: &Policies,
-    together: &BTreeMap<Uuid, Measured>,
-    report: FlowReport,
-    place: QosFlow,
-) -> QosFlow {
+fn describe(together: &BTreeMap<Uuid, Measured>, node: &str, known: Known<'_>) -> QosFlow {
+    let Known { volume, report, file, effective } = known;
+    let (protocol, lun) = match report.disk {
+        DiskName::Lun(name) => (Protocol::Iscsi, name),
+        DiskName::File(_) | DiskName::Flow(..) => (Protocol::Smb, String::new()),
+    };
     let mut flow = QosFlow {
+        node: node.to_owned(),
+        volume,
+        file,
+        protocol,
+        lun,
         initiator: report.client,
-        lun: report.disk,
         read_iops: report.read_iops,
         write_iops: report.write_iops,
         normalized_iops: report.normalized_iops,
@@ -322,10 +322,16 @@ fn describe(
         in_flight: report.in_flight.into(),
         refused: report.refused,
         window_ms: report.window_nanos / 1_000_000,
-        ..place
+        ..QosFlow::default()
     };
-    match policies.of_lun(&flow.lun) {
-        Effective::None => {}
+    match effective {
+        Effective::None => {
+            if let Asked::Terms(terms) = report.asked {
+                (flow.min_iops, flow.max_iops) = (terms.min_iops, terms.max_iops);
+                flow.max_bandwidth = terms.max_bandwidth;
+                flow.status = FlowStatus::of(terms.min_iops, report.measured);
+            }
+        }
         Effective::Unknown(guid) => {
             flow.status = FlowStatus::UnknownPolicyId;
             flow.policy_guid = Some(guid);
@@ -344,6 +350,8 @@ fn describe(
 
 #[cfg(test)]
 mod tests {
+    use control_api::Assignment;
+
     use super::*;
 
     fn policy(kind: PolicyKind) -> Policy {
@@ -359,7 +367,8 @@ mod tests {
 
     fn report(disk: &str, got: u64) -> FlowReport {
         FlowReport {
-            disk: disk.into(),
+            disk: DiskName::from(disk),
+            asked: Asked::Nothing,
             client: "iqn.2026-01.io.x:1".into(),
             window_nanos: 5_000_000_000,
             read_iops: got,
@@ -386,14 +395,12 @@ mod tests {
     }
 
     fn flows(config: &Config, reports: &[(&str, FlowReport)]) -> Vec<QosFlow> {
-        let policies = Policies::new(&config.qos_policies, &config.qos_assignments);
-        let reports: Vec<_> =
-            reports.iter().map(|(volume, report)| ((*volume).to_owned(), report.clone())).collect();
-        let together = together(&policies, &reports);
-        let of = |(_, report): &(String, FlowReport)| {
-            describe(&policies, &together, report.clone(), QosFlow::default())
+        let on = |(volume, report): &(&str, FlowReport)| FlowOn {
+            volume: (*volume).to_owned(),
+            guid: None,
+            report: report.clone(),
         };
-        reports.iter().map(of).collect()
+        describe_all(config, "n", reports.iter().map(on).collect())
     }
 
     #[test]

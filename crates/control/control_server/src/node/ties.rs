@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use control_api::{Code, Config, LunConfig, Problem, ShareConfig, VolumeConfig};
+use control_api::{Code, Config, LunConfig, Place, Problem, ShareConfig, VolumeConfig};
 use uuid::Uuid;
 
 use super::Node;
@@ -59,18 +59,44 @@ on_volume!(LunConfig, "lun", volume);
 on_volume!(ShareConfig, "share", volume);
 on_volume!(VolumeConfig, "volume-policy", name);
 
+impl OnVolume for Place {
+    fn subject(&self) -> String {
+        format!("QoS of {self}")
+    }
+
+    fn volume(&self) -> &str {
+        &self.volume
+    }
+
+    fn volume_guid(&self) -> Option<Uuid> {
+        self.volume_guid
+    }
+
+    fn tie(&mut self, guid: Option<Uuid>) {
+        self.volume_guid = guid;
+    }
+
+    fn call_volume(&mut self, name: &str) {
+        name.clone_into(&mut self.volume);
+    }
+}
+
 /// What of a configuration lies on volumes.
 pub(super) fn all_on_volumes(config: &Config) -> impl Iterator<Item = &dyn OnVolume> {
     let luns = config.luns.iter().map(|lun| lun as &dyn OnVolume);
     let shares = config.shares.iter().map(|share| share as &dyn OnVolume);
-    luns.chain(shares).chain(config.volumes.iter().map(|policy| policy as &dyn OnVolume))
+    let places = config.qos_places.iter().map(|place| place as &dyn OnVolume);
+    luns.chain(shares).chain(places).chain(config.volumes.iter().map(|policy| policy as &dyn OnVolume))
 }
 
 /// The same, to be changed.
 pub(super) fn all_on_volumes_mut(config: &mut Config) -> impl Iterator<Item = &mut dyn OnVolume> {
     let luns = config.luns.iter_mut().map(|lun| lun as &mut dyn OnVolume);
     let shares = config.shares.iter_mut().map(|share| share as &mut dyn OnVolume);
-    luns.chain(shares).chain(config.volumes.iter_mut().map(|policy| policy as &mut dyn OnVolume))
+    let places = config.qos_places.iter_mut().map(|place| place as &mut dyn OnVolume);
+    luns.chain(shares)
+        .chain(places)
+        .chain(config.volumes.iter_mut().map(|policy| policy as &mut dyn OnVolume))
 }
 
 /// Volumes that leave this node.

@@ -415,6 +415,10 @@ impl Node {
                 Some(guid) => guid != space.guid,
                 None => has_namesake || volume.name != name,
             });
+            config.qos_places.retain(|place| match place.volume_guid {
+                Some(guid) => guid != space.guid,
+                None => has_namesake || place.volume != name,
+            });
             Ok(())
         })?;
         self.open_namesake(name, &turns).await;

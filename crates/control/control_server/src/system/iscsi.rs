@@ -16,14 +16,15 @@ use iscsi_protocol::chap::{ChapUser, Secret};
 use iscsi_target::{Account, ConfigError, DiscoveryAuth, InitiatorAccess, IscsiServer, ServerConfig};
 use observe::IoTotals;
 use parking_lot::Mutex;
-use qos_gate::FlowReport;
 use scsi_core::ScsiDevice;
 use scsi_disk::{Forward, TargetDevice};
 use shard_runtime::SystemEntropy;
 use tcp_service::{Budget, Listeners};
 use uuid::Uuid;
 
-use crate::backend::{BeginForwarding, Current, IscsiBackend, ServedLun, ShardBackend, Targets, Work};
+use crate::backend::{
+    BeginForwarding, Current, FlowOn, IscsiBackend, ServedLun, ShardBackend, Targets, Work,
+};
 use crate::node::{bound_to, operations};
 
 /// How long initiators may take to log out when their target goes or the node stops. Linux and Windows answer
@@ -57,7 +58,7 @@ pub trait UnitBackend: Send + Sync + 'static {
     /// Whether each unit acknowledges writes before they are durable, by its LUN's name.
     fn write_caches(&self) -> Vec<(String, bool)>;
     /// What initiators do with units now, with the volume of each.
-    fn flows(&self) -> Vec<(String, FlowReport)>;
+    fn flows(&self) -> Vec<FlowOn>;
     /// The live state, for diagnosis.
     fn inspect(&self) -> serde_json::Value;
 }
@@ -350,7 +351,7 @@ impl IscsiBackend for Iscsi {
         self.units.write_caches()
     }
 
-    fn flows(&self) -> Vec<(String, FlowReport)> {
+    fn flows(&self) -> Vec<FlowOn> {
         self.units.flows()
     }
 

@@ -38,6 +38,7 @@ pub(crate) use bus::BusPlace;
 pub use disks::{SystemDisk, SystemDisks};
 use earlier_witness::EarlierVotes;
 use fence::SystemFence;
+use gates::Gates;
 pub use iscsi::{Iscsi, UnitBackend};
 pub(crate) use offline::{offline_pool, offline_volume};
 use pools::SystemPools;
@@ -73,11 +74,13 @@ pub(crate) fn backends(
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
-    let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone()));
+    let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
+    let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone(), gates.clone()));
     let bus = bus.map(|place| Bus::new(place, data, shards.clone())).transpose()?;
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
-    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, smb::identity(data)?, budget.clone()));
+    let guid = smb::identity(data)?;
+    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, guid, budget.clone(), gates));
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator).on_bus(bus)),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),

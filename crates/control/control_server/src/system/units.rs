@@ -13,7 +13,6 @@ use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
 use file_store::FileId;
 use observe::IoTotals;
 use parking_lot::Mutex;
-use qos_gate::FlowReport;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
     AbsentBacking, FileBacking, Forward, Group, LogicalUnit, MappedUnit, NoReservationStore, PortGroup,
@@ -26,7 +25,7 @@ use self::file::{Kept, Refused, Watch, end_watch, open_file, watch, watch_size};
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
-use crate::backend::{Current, ServedLun, VolumeHandle, Work};
+use crate::backend::{Current, FlowOn, ServedLun, VolumeHandle, Work};
 
 /// How long is waited, when the service stops, for what is under way at a pool.
 const TURNS_WAIT: Duration = Duration::from_secs(10);
@@ -86,8 +85,7 @@ pub(super) struct SystemUnits {
 
 impl SystemUnits {
     /// No units yet.
-    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
-        let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
+    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, gates: Arc<Gates>) -> Self {
         Self {
             shards,
             clock,
@@ -386,7 +384,7 @@ impl UnitBackend for SystemUnits {
         state.units.iter().map(|(name, entry)| (name.clone(), entry.unit.caches_writes())).collect()
     }
 
-    fn flows(&self) -> Vec<(String, FlowReport)> {
+    fn flows(&self) -> Vec<FlowOn> {
         self.gates.flows()
     }
 

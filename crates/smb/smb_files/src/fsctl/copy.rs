@@ -81,6 +81,22 @@ impl Open {
         done(reply.to_bytes())
     }
 
+    /// Bytes that a COPYCHUNK has to move: what can share its storage is not copied. `None` when it will be refused.
+    pub(super) fn bytes_to_copy(&self, input: &[u8], others: &dyn OpenLookup) -> Option<u64> {
+        let request = CopyRequest::decode(input).ok()?;
+        let source = others.by_resume_key(request.source)?;
+        let mut bytes = 0_u64;
+        for chunk in request.chunks() {
+            let len = usize::try_from(chunk.length).ok()?;
+            let from = checked_range(chunk.source_offset, len).ok()?.offset;
+            let to = checked_range(chunk.target_offset, len).ok()?.offset;
+            if !self.can_share(&source, from, to, u64::from(chunk.length)) {
+                bytes += u64::from(chunk.length);
+            }
+        }
+        (bytes <= u64::from(TOTAL_BYTES)).then_some(bytes)
+    }
+
     /// Makes a range of this open the same as one of `source`.
     pub(super) async fn copy_range(
         self: &Arc<Self>,

@@ -2,34 +2,40 @@
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use observe::IoKind;
+use qos_gate::{Kind, Permit};
 use smb_protocol::NtStatus;
 use smb_protocol::file::FlushRequest;
 use smb_protocol::lock::LockRequest;
 use smb_protocol::read::{Channel, ReadRequest};
 use smb_protocol::write::{WriteFlags, WriteRequest};
 
-use super::Call;
+use super::{Call, turn};
 use crate::connection::answer::{Body, HEADROOM, Outcome};
 use crate::connection::receive::Packet;
 use crate::open::persistence;
 use crate::open::{Open, Thing};
 use crate::session::Session;
 
-/// Runs a read or write of a file of a share, counted there and for the session; `bytes` says how many its result moved.
+/// Runs a read or write of a file of a share, counted there and for the session; `bytes` says how many its result moved. Its time is
+/// that at the volume: what it was held back before is its flow's, whose queue has the same clock.
 async fn counted<T, E>(
     call: &Call<'_>,
     (session, open): (&Session, &Open),
-    kind: IoKind,
+    (kind, permit): (IoKind, Option<Permit>),
     bytes: impl FnOnce(&T) -> usize,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
     let Some(share) = open.tree.share() else { return work.await };
     let clock = &call.conn.shared.parts.clock;
     let _under_way = share.counters.io.begin();
-    let since = clock.now();
+    let since = permit.as_ref().map_or_else(|| clock.now(), Permit::since);
     let result = work.await;
     let moved = result.as_ref().map_or(0, bytes);
-    let took = clock.now().since(since);
+    let now = clock.now();
+    let took = now.since(since);
+    if let Some(permit) = permit {
+        permit.leave(now);
+    }
     for tally in [&share.counters.io, &session.io] {
         tally.record(kind, moved as u64, took, result.is_ok());
     }
@@ -57,11 +63,12 @@ pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outco
             return Ok(Outcome { status, body: Body::Read(buf) });
         }
     };
+    let permit = turn::turn(call, session, &open, Kind::Read, u64::from(length)).await?;
     let _counted = call.sequenced(&open)?;
     let mut tail = IoBuf::new(HEADROOM + length as usize);
     let mut buf = tail.split_to(HEADROOM);
-    let tail =
-        counted(call, (session, &open), IoKind::Read, |tail| tail.len(), file.read(offset, tail)).await?;
+    let read = file.read(offset, tail);
+    let tail = counted(call, (session, &open), (IoKind::Read, permit), |tail| tail.len(), read).await?;
     if tail.len() < minimum_count as usize || (tail.is_empty() && length > 0) {
         return Err(NtStatus::END_OF_FILE.into());
     }
@@ -92,6 +99,7 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
             return Ok(Outcome::ok(Body::Written(len as u32)));
         }
     };
+    let permit = turn::turn(call, session, &open, Kind::Write, len as u64).await?;
     let _counted = call.sequenced(&open)?;
     // A client that comes back with another session is let in when this has ended: what it sends again comes after it.
     let _writing = call.session()?.begin_write()?;
@@ -102,7 +110,7 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
     };
     let flags = smb_files::WriteFlags { write_through: request.flags.contains(WriteFlags::WRITE_THROUGH) };
     let write = file.write(request.offset, data, flags);
-    let count = counted(call, (session, &open), IoKind::Write, |count| *count as usize, write).await.inspect_err(|error| {
+    let count = counted(call, (session, &open), (IoKind::Write, permit), |count| *count as usize, write).await.inspect_err(|error| {
         if error.status == NtStatus::DISK_FULL && call.conn.may_tell("write refused") {
             tracing::warn!(remote = %call.conn.peer.remote, user = session.user().name(), path = file.path(), reason = %error.reason, "SMB write refused: no space");
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use qos_gate::Kind;
 use smb_files::{Durability, FileSystem, OpenLookup};
 use smb_protocol::file::FileId;
 use smb_protocol::fsctl::FsctlCode;
@@ -14,7 +15,7 @@ use smb_protocol::negotiate::Capabilities;
 use smb_protocol::oplock::{BreakAck, LeaseBreakAck, OplockBreak};
 use smb_protocol::{Dialect, NtStatus, Wire as _};
 
-use super::Call;
+use super::{Call, storage_qos, turn};
 use crate::connection::answer::{Body, Outcome};
 use crate::open::persistence;
 use crate::open::{Lasting, Thing};
@@ -134,9 +135,19 @@ pub(crate) async fn run(
         persistence::save(&open).await?;
         return answer(&request, NtStatus::SUCCESS, &[]);
     }
+    if request.code == FsctlCode::STORAGE_QOS_CONTROL {
+        let output = storage_qos::run(call, session, &open, &request)?;
+        return answer(&request, NtStatus::SUCCESS, &output);
+    }
     let Target::Disk(disk) = &tree.target else { return Err(NtStatus::INVALID_DEVICE_REQUEST.into()) };
     disk.share.counters.other();
     let others = Others(session, &disk.files);
+    // Whoever had to wait is looked at anew, as all that changes something.
+    let permit = match file.moves(request.code, request.input, &others) {
+        Some(bytes) => turn::turn(call, session, &open, Kind::Write, bytes).await?,
+        None => None,
+    };
+    let _counted = permit.is_some().then(|| call.sequenced(&open)).transpose()?;
     let (status, output) =
         file.fsctl(request.code, request.input, limit, &others).await.map_err(|error| {
             let status = error.status;

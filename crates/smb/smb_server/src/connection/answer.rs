@@ -90,13 +90,15 @@ pub(crate) struct Reply {
     pub(crate) hash: Hashed,
     /// The number under which an interim answer has announced it.
     pub(crate) async_id: Option<u64>,
+    /// Whether that one has granted no credits, so that this does.
+    pub(crate) grants: bool,
     /// The session that it names instead of the request's.
     pub(crate) session: Option<u64>,
 }
 
 impl Reply {
     pub(crate) fn new(outcome: impl Into<Outcome>, sign: Option<Rc<Channel>>) -> Self {
-        Self { outcome: outcome.into(), sign, hash: Hashed::No, async_id: None, session: None }
+        Self { outcome: outcome.into(), sign, hash: Hashed::No, async_id: None, grants: true, session: None }
     }
 }
 

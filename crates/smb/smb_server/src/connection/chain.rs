@@ -8,20 +8,23 @@
 //! A command that takes long is answered in between with PENDING; what was answered before goes out with it.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use smb_protocol::header::{HeaderFlags, Routing};
 use smb_protocol::{Command, Header, NtStatus};
 
-use super::answer::{Answer, Body, Hashed, Reply};
+use super::answer::{Answer, Body, Hashed, Outcome, Reply};
 use super::channel::Channel;
 use super::receive::Packet;
 use super::state::{Conn, Pending};
 use crate::commands::{self, Call, Carried};
-use crate::limits::{INTERIM_AFTER, MAX_PENDING};
+use crate::limits::{INTERIM_AFTER, INTERIM_AFTER_HELD, MAX_PENDING};
 
 /// A packet that has been decrypted and whose message numbers were good.
 pub(crate) struct Chain {
@@ -90,7 +93,7 @@ impl Chain {
                 NtStatus::USER_SESSION_DELETED | NtStatus::NETWORK_NAME_DELETED
             );
             carried.failed = reply.outcome.status.is_error().then_some(reply.outcome.status);
-            let Reply { outcome, sign, hash, async_id, session } = reply;
+            let Reply { outcome, sign, hash, async_id, grants, session } = reply;
             // What the first message of a compound made, the related ones use.
             carried.session = session.unwrap_or(header.session_id);
             header.session_id = carried.session;
@@ -104,7 +107,12 @@ impl Chain {
             let signature = header.signature;
             let mut header = match async_id {
                 // The interim answer has granted the credits.
-                Some(id) => Header { routing: Routing::Async(id), ..header.answer(outcome.status, 0) },
+                Some(id) if !grants => {
+                    Header { routing: Routing::Async(id), ..header.answer(outcome.status, 0) }
+                }
+                Some(id) => {
+                    Header { routing: Routing::Async(id), ..conn.answer_header(&header, outcome.status) }
+                }
                 None => conn.answer_header(&header, outcome.status),
             };
             if echo {
@@ -156,7 +164,9 @@ impl Chain {
             held: answers.iter().map(|answer| answer.body.len()).sum(),
         };
         let Some(patience) = patience(header.command) else {
-            return Reply::new(commands::run(call).await, sign);
+            let work = std::pin::pin!(commands::run(call));
+            let request = Request { conn, header, pending: &pending, sign, sealed, last };
+            return request.unless_held(work, answers).await;
         };
         if conn.pending.borrow().len() >= MAX_PENDING {
             return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, sign);
@@ -199,6 +209,82 @@ impl Chain {
             Either::Left((outcome, _)) => outcome,
             Either::Right(_) => NtStatus::CANCELLED.into(),
         };
-        Reply { async_id, ..Reply::new(outcome, sign) }
+        Reply { async_id, grants: async_id.is_none(), ..Reply::new(outcome, sign) }
+    }
+}
+
+/// A command that is mostly carried out at once.
+struct Request<'a> {
+    conn: &'a Rc<Conn>,
+    header: &'a Header,
+    pending: &'a Rc<Pending>,
+    sign: Option<Rc<Channel>>,
+    sealed: Option<&'a Rc<Channel>>,
+    last: bool,
+}
+
+/// What comes next of a command that is held back.
+enum Next {
+    Ended(Outcome),
+    Cancelled,
+    Late,
+}
+
+impl Request<'_> {
+    /// Carries it out. Only while it is held back it can be cancelled: from then on it changes something. The interim answer
+    /// grants no credits: who has much held back sends no more for it.
+    async fn unless_held(
+        self,
+        mut work: Pin<&mut impl Future<Output = Outcome>>,
+        answers: &mut Vec<Answer>,
+    ) -> Reply {
+        let Self { conn, header, pending, sign, sealed, last } = self;
+        let ended = poll_fn(|cx| match work.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending if pending.is_held() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        if let Some(outcome) = ended.await {
+            return Reply::new(outcome, sign);
+        }
+        let room = conn.pending.borrow().len() < MAX_PENDING;
+        let _listed = room.then(|| {
+            conn.pending.borrow_mut().insert(header.message_id, Rc::clone(pending));
+            Listed { conn, number: header.message_id }
+        });
+        let mut cancelled = std::pin::pin!(pending.wait());
+        let mut late = std::pin::pin!(shard_runtime::sleep(INTERIM_AFTER_HELD));
+        let mut told = !last;
+        loop {
+            let next = poll_fn(|cx| {
+                if let Poll::Ready(outcome) = work.as_mut().poll(cx) {
+                    return Poll::Ready(Next::Ended(outcome));
+                }
+                if pending.is_held() && cancelled.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Next::Cancelled);
+                }
+                if !told && late.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Next::Late);
+                }
+                Poll::Pending
+            });
+            let outcome = match next.await {
+                Next::Ended(outcome) => outcome,
+                Next::Cancelled => NtStatus::CANCELLED.into(),
+                Next::Late => {
+                    told = true;
+                    let id = conn.next_async();
+                    pending.async_id.set(Some(id));
+                    conn.send(std::mem::take(answers), sealed);
+                    let interim =
+                        Header { routing: Routing::Async(id), ..header.answer(NtStatus::PENDING, 0) };
+                    // Unsigned, as all interim answers.
+                    let interim = Answer { header: interim, body: Body::Empty, sign: None, hash: Hashed::No };
+                    conn.send(vec![interim], sealed);
+                    continue;
+                }
+            };
+            return Reply { async_id: pending.async_id.get(), ..Reply::new(outcome, sign) };
+        }
     }
 }

@@ -55,6 +55,17 @@ pub(crate) struct Pending {
     pub(crate) outlives: Rc<Cell<bool>>,
     /// Told when the request begins to wait for somebody else.
     waiting: Notify,
+    /// Whether it is held back now, and has changed nothing yet.
+    held: Cell<bool>,
+}
+
+/// A request that is held back, until this is dropped.
+pub(crate) struct Hold<'a>(&'a Cell<bool>);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.set(false);
+    }
 }
 
 impl Pending {
@@ -71,6 +82,17 @@ impl Pending {
     /// The request begins to wait for somebody else.
     pub(crate) fn say_waiting(&self) {
         self.waiting.notify_one();
+    }
+
+    /// The request is held back until its turn has come.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.held.set(true);
+        Hold(&self.held)
+    }
+
+    /// Whether it is held back.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.get()
     }
 
     /// Ends when the request begins to wait for somebody else.

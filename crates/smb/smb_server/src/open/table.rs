@@ -193,6 +193,9 @@ impl Opens {
     fn disconnect(&self, open: &Arc<Open>) -> bool {
         let Thing::File(file) = &open.thing else { return false };
         *open.link.owner.write() = None;
+        // Another client, or the same from elsewhere, may have it next.
+        let queued = open.state.lock().queued.take();
+        drop(queued);
         file.detach();
         if file.is_closed() {
             return false;

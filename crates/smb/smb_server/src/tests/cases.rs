@@ -315,6 +315,17 @@ fn opens() -> Vec<Case> {
             let id = s.victim.open(&Ask::open("f")).await;
             Prepared::new(s.victim.packet(&[&read_request(id, 65_536)])).file("f", &[&OLD])
         }),
+        case!("read that is held back", [of(Command::READ)], "held", |s| {
+            s.other.file("f", &OLD).await;
+            let id = s.victim.open(&Ask::open("f")).await;
+            Prepared::new(s.victim.packet(&[&read_request(id, 65_536)])).file("f", &[&OLD])
+        }),
+        case!("write that is held back", [of(Command::WRITE)], "held", |s| {
+            s.other.file("f", &OLD).await;
+            let id = s.victim.open(&Ask::open("f")).await;
+            let new = [b"new", &OLD[3..]].concat();
+            Prepared::new(s.victim.packet(&[&write_request(id, 0, b"new")])).file("f", &[&OLD, &new])
+        }),
         case!("write that grows the file", [of(Command::WRITE)], "plain", |s| {
             s.other.file("f", &OLD).await;
             let id = s.victim.open(&Ask::open("f")).await;

@@ -80,8 +80,11 @@ pub(super) async fn follow(scene: &Scene, prepared: &mut Prepared) {
 pub(super) async fn after(scene: Scene, prepared: &Prepared, watcher: Watcher, cut: Cut) {
     let Scene { world, victim, second, other } = scene;
     assert!(victim.conn.pending.borrow().is_empty(), "a request can be cancelled that is gone");
-    for traffic in ["plain", "ca"].map(|share| world.server.share_traffic(share).unwrap()) {
+    for traffic in ["plain", "held", "ca"].map(|share| world.server.share_traffic(share).unwrap()) {
         assert_eq!(traffic.io.in_flight, 0, "a read or write counts as under way");
+    }
+    for flow in world.gate.flows() {
+        assert_eq!((flow.waiting, flow.in_flight), (0, 0), "a request holds its place at the volume");
     }
     stored_is_true(&world).await;
     known_is_true(&world).await;
@@ -211,6 +214,7 @@ async fn nothing_is_left(world: &World) {
     assert!(opens.is_empty(), "opens are left: {opens:?}");
     assert!(world.server.opens().is_empty(), "the server has opens without a file");
     assert!(world.server.sessions().is_empty(), "a session is left");
+    assert!(world.gate.flows().is_empty(), "a flow is left");
     let leftovers = world.files.leftovers();
     assert!(leftovers.is_empty(), "{leftovers:?}");
     let rows = world.memory.state_scan(TABLE, &[]).await.unwrap();

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use file_store::{FileStore, MemoryStore};
+use qos_gate::{Disk, DiskName, Gate, Rule, Rules, Terms, keep_time};
+use qos_policy::{PlaceKind, QosSettings};
 use shard_runtime::{Clock, Monotonic, SeededEntropy, WallTime, spawn_local};
 use smb_auth::{Account, AccountState, Accounts, NtHash};
 use smb_files::{FileSystem, VolumeOptions};
@@ -26,11 +28,12 @@ use smb_protocol::{FileTime, Guid, NtStatus};
 use smb_security::Token;
 use tcp_service::{Budget, ShardJob, Spawner};
 use test_layers::{OnDrop, slow};
+use uuid::Uuid;
 
 use super::client::{Client, Got};
 use crate::{
-    Directory, Interfaces, NoPipes, Parts, ServerConfig, ShareConfig, ShareKind, SharePermission, ShareRight,
-    Signing, SmbServer,
+    Directory, Interfaces, NoPipes, Parts, Queues, ServerConfig, ShareConfig, ShareKind, SharePermission,
+    ShareRight, Signing, SmbServer, Wanted,
 };
 
 /// The client whose requests are dropped.
@@ -105,11 +108,49 @@ fn clock() -> Arc<VirtualClock> {
     Arc::new(VirtualClock(BEGAN.get().unwrap_or_else(tokio::time::Instant::now)))
 }
 
+/// What files of the share `held` may do at most: what the first write of [`OLD`] costs takes a second to pay for.
+const HELD_IOPS: u64 = 16;
+
+/// A policy that hosts may ask for.
+pub(super) const POLICY: Uuid = Uuid::from_u128(0x04b4_f24e);
+
+/// The files of that share wait for their turn, and those that a host has given a flow.
+struct HeldShare(Arc<Gate>);
+
+impl Queues for HeldShare {
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn disk(&self, share: &str, path: &str, wanted: Option<&Wanted>) -> Option<Arc<Disk>> {
+        if share == "held" {
+            return Some(self.0.disk(DiskName::File(format!("/held{path}"))));
+        }
+        let Wanted { flow, asked } = wanted?;
+        let disk = self.0.disk(DiskName::Flow(*flow, path.to_owned()));
+        disk.ask(*asked);
+        Some(disk)
+    }
+}
+
+fn slow_gate(clock: &Arc<VirtualClock>) -> Arc<Gate> {
+    let gate = Gate::new(Arc::clone(clock) as Arc<dyn Clock>, &QosSettings::default());
+    let mut rules = Rules::default();
+    let terms = Terms { max_iops: Some(HELD_IOPS), ..Terms::default() };
+    rules.places.insert(PlaceKind::Folder, "/held", Rule::Alone(terms));
+    let known = Terms { max_iops: Some(100), max_bandwidth: Some(200 << 10), ..Terms::default() };
+    rules.policies.insert(POLICY, Rule::Alone(known));
+    gate.apply(&QosSettings::default(), rules);
+    spawn_local(keep_time(Arc::downgrade(&gate)));
+    gate
+}
+
 /// A server, and what it serves.
 pub(super) struct World {
     pub(super) memory: Arc<MemoryStore>,
     pub(super) files: FileSystem,
     pub(super) server: SmbServer,
+    pub(super) gate: Arc<Gate>,
 }
 
 impl World {
@@ -126,19 +167,23 @@ impl World {
         };
         let entropy = Arc::new(SeededEntropy::new(7));
         let files = FileSystem::new(store, Arc::clone(&clock) as Arc<dyn Clock>, entropy.clone(), options);
+        let gate = slow_gate(&clock);
         let parts = Parts {
             spawner: Arc::new(Here),
             clock,
             entropy,
             directory: Arc::new(Admin),
             pipes: Arc::new(NoPipes),
+            queues: Arc::new(HeldShare(Arc::clone(&gate))),
             interfaces: Arc::new(Admin),
             guid: Guid([9; 16]),
             budget: Budget::default(),
         };
         let server =
             SmbServer::new(ServerConfig { signing: Signing::Offered, ..ServerConfig::default() }, parts);
-        for (name, kind) in [("plain", ShareKind::Plain), ("ca", ShareKind::Clustered)] {
+        for (name, kind) in
+            [("plain", ShareKind::Plain), ("held", ShareKind::Plain), ("ca", ShareKind::Clustered)]
+        {
             server
                 .add_share(ShareConfig {
                     name: name.to_owned(),
@@ -158,7 +203,7 @@ impl World {
                 })
                 .unwrap();
         }
-        Self { memory: Arc::clone(memory), files, server }
+        Self { memory: Arc::clone(memory), files, server, gate }
     }
 
     /// On an empty store whose operations can be dropped.

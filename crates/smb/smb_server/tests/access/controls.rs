@@ -9,6 +9,7 @@ use smb_protocol::fsctl::ranges::{
     AllocatedRange, Compression, SetIntegrity, SetIntegrityEx, TrimRange, ZeroData, trim_request,
 };
 use smb_protocol::fsctl::reparse::Reparse;
+use smb_protocol::fsctl::storage_qos::{QosControl, QosOptions, QosVersion, qos_request};
 
 use super::super::world::SIZE;
 use super::*;
@@ -120,7 +121,7 @@ pub const ROWS: [Row; FsctlCode::NAMED.len()] = [
     not(FsctlCode::GET_REFS_VOLUME_DATA),
     not(FsctlCode::QUERY_SHARED_VIRTUAL_DISK_SUPPORT),
     not(FsctlCode::SVHDX_SYNC_TUNNEL_REQUEST),
-    not(FsctlCode::STORAGE_QOS_CONTROL),
+    does(FsctlCode::STORAGE_QOS_CONTROL, ANY).with(|_| qos_request(flow(), (0, 0), ("", ""))),
     not(FsctlCode::SVHDX_ASYNC_TUNNEL_REQUEST),
     does(FsctlCode::SET_INTEGRITY_INFORMATION_EX, CHANGE).with(|_| SetIntegrityEx::default().to_bytes()),
     not(FsctlCode::REFS_STREAM_SNAPSHOT_MANAGEMENT),
@@ -150,3 +151,14 @@ pub const ROWS: [Row; FsctlCode::NAMED.len()] = [
     not(FsctlCode::SRV_READ_HASH),
     does(FsctlCode::SRV_COPYCHUNK_WRITE, &[WRITES]).with_second(chunks).changing(CONTENT),
 ];
+
+/// What sets the flow that an open belongs to.
+fn flow() -> QosControl {
+    let options = QosOptions::SET_LOGICAL_FLOW_ID;
+    QosControl {
+        version: QosVersion::V1_1,
+        options,
+        flow: smb_protocol::Guid([1; 16]),
+        ..QosControl::default()
+    }
+}

@@ -26,7 +26,7 @@ use shard_runtime::{Clock, SystemEntropy};
 use smb_files::FileSystem;
 use smb_protocol::security::Sid;
 use smb_protocol::{Dialect, Guid};
-use smb_server::{ConfigError, Encryption, Parts, ServerConfig, Signing, SmbServer};
+use smb_server::{ConfigError, Encryption, Parts, Queues, ServerConfig, Signing, SmbServer};
 use smb_users::Users;
 use tcp_service::Budget;
 use tokio::runtime::Handle;
@@ -110,6 +110,7 @@ impl Smb {
         users: Option<Arc<Users>>,
         guid: Uuid,
         budget: Budget,
+        queues: Arc<dyn Queues>,
     ) -> Self {
         let interfaces = Arc::new(MachineInterfaces::default());
         interfaces.look();
@@ -123,6 +124,7 @@ impl Smb {
             entropy: Arc::new(SystemEntropy),
             directory: Arc::new(NodeUsers(users.clone())),
             pipes: Arc::new(Pipes::new(view.clone(), runtime)),
+            queues,
             interfaces: interfaces.clone(),
             guid: Guid(guid.to_bytes_le()),
             budget,

@@ -102,6 +102,7 @@ impl Bench {
             Some(users.clone()),
             identity(dir.path()).expect("kept"),
             tcp_service::Budget::default(),
+            Arc::new(smb_server::NoQueues),
         );
         let store = Arc::new(MemoryStore::new(1 << 30));
         let hurdle: Arc<Hurdle> = Arc::default();

@@ -62,6 +62,12 @@ fn lun(guid: Uuid) -> LunConfig {
 }
 
 /// Puts a configuration in effect, each time a newer one.
+fn units_on(shards: Arc<SystemShards>) -> SystemUnits {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
+    SystemUnits::new(shards, clock, gates)
+}
+
 async fn apply(units: &SystemUnits, config: &Config, luns: Vec<ServedLun>) -> Vec<(String, String)> {
     static REVISION: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let revision = REVISION.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -72,7 +78,7 @@ async fn apply(units: &SystemUnits, config: &Config, luns: Vec<ServedLun>) -> Ve
 #[tokio::test]
 async fn the_file_of_a_lun_that_cannot_be_opened_is_kept() {
     let shards = SystemShards::start(Some(1)).expect("a shard");
-    let units = SystemUnits::new(shards, Arc::new(SystemClock::new()));
+    let units = units_on(shards);
     let store = Arc::new(MemoryStore::new(1 << 30));
     let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
     let new = NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
@@ -155,7 +161,7 @@ async fn a_lun_that_goes_while_a_limit_holds_its_commands_leaves_nothing_behind(
         .run_until(async {
             shard_runtime::adopt_detached_work();
             let shards = SystemShards::start(Some(1)).expect("a shard");
-            let units = SystemUnits::new(shards, Arc::new(SystemClock::new()));
+            let units = units_on(shards);
             let store = Arc::new(MemoryStore::new(1 << 30));
             let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
             let new =
@@ -191,7 +197,7 @@ async fn a_lun_that_goes_while_a_limit_holds_its_commands_leaves_nothing_behind(
             assert_eq!(first.status, ScsiStatus::Good, "{:x?}", first.sense);
             let mut waits = device.execute(&nexus, lun, write());
             assert!(futures_util::poll!(waits.as_mut()).is_pending());
-            assert_eq!(units.flows()[0].1.waiting, 1);
+            assert_eq!(units.flows()[0].report.waiting, 1);
             let nothing = Config::default();
             let gone = apply(&units, &nothing, Vec::new());
             let (told, applied) =
@@ -265,7 +271,7 @@ impl VolumeHandle for HangingVolume {
 #[tokio::test]
 async fn a_volume_that_does_not_answer_holds_up_its_own_units_only() {
     let shards = SystemShards::start(Some(1)).expect("a shard");
-    let units = Arc::new(SystemUnits::new(shards, Arc::new(SystemClock::new())));
+    let units = Arc::new(units_on(shards));
     let made = async |name: &str| {
         let store = Arc::new(MemoryStore::new(1 << 30));
         let new = NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
@@ -352,7 +358,7 @@ async fn a_lun_whose_pool_moves_is_busy_and_never_gone() {
         .run_until(async {
             shard_runtime::adopt_detached_work();
             let shards = SystemShards::start(Some(1)).expect("a shard");
-            let units = SystemUnits::new(shards, Arc::new(SystemClock::new()));
+            let units = units_on(shards);
             let store = Arc::new(MemoryStore::new(1 << 30));
             let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
             let new =

@@ -18,6 +18,7 @@ use crate::fsctl::network::{InterfaceCapabilities, NetworkInterface, ValidateNeg
 use crate::fsctl::ranges::{Region, TrimRange, put_regions, trim_request};
 use crate::fsctl::reparse::{Reparse, ReparseTag};
 use crate::fsctl::snapshots::put_snapshots;
+use crate::fsctl::storage_qos::{QosAnswer, QosControl, QosOptions, QosVersion, qos_request};
 use crate::negotiate::U16List;
 use crate::security::{Ace, AceFlags, Acl, SecurityDescriptor, Sid};
 use crate::utf16::{Utf16, utf16};
@@ -76,6 +77,7 @@ pub fn fsctls() -> Vec<(&'static str, Vec<u8>)> {
     let target = utf16("..\\target");
     let name = Utf16::new(&target).unwrap_or_default();
     let token = OffloadToken::new(7, &[1; 16]);
+    let qos = |version| QosControl { version, options: QosOptions::SET_POLICY, ..QosControl::default() };
     vec![
         ("copychunk", copy_request(ResumeKey([1; 24]), &[chunk; 2])),
         ("offload_write", OffloadWriteInput { size: 544, token, ..Default::default() }.to_bytes()),
@@ -86,6 +88,9 @@ pub fn fsctls() -> Vec<(&'static str, Vec<u8>)> {
         ("symlink", Reparse::Symlink { substitute: name, print: name, relative: true }.encode()),
         ("reparse", Reparse::Other(ReparseTag::NFS, &[1, 2, 3]).encode()),
         ("snapshots", snapshots),
+        ("qos_1_0", qos_request(qos(QosVersion::V1_0), (0, 0), ("vm", "host"))),
+        ("qos_1_1", qos_request(qos(QosVersion::V1_1), (200, 3), ("vm", "host"))),
+        ("qos_answer", QosAnswer { version: QosVersion::V1_1, ..QosAnswer::default() }.encode(200)),
         ("snapshot_name", b"@GMT-2026.11.21-09.30.00".to_vec()),
     ]
 }

@@ -1,0 +1,183 @@
+//! Tests of queues, rules and of what is divided.
+
+use control_api::{Assignment, LunConfig, LunState, Policy};
+
+use super::*;
+
+fn lun(name: &str, volume: &str) -> LunConfig {
+    LunConfig {
+        name: name.into(),
+        guid: None,
+        volume: volume.into(),
+        volume_guid: None,
+        path: format!("/{name}"),
+        block_size: 512,
+        state: LunState::Online,
+        reason: String::new(),
+        write_cache: false,
+        initiator_write_cache: false,
+        map: Vec::new(),
+    }
+}
+
+fn config(kind: PolicyKind) -> Config {
+    let guid = Uuid::from_u128(1);
+    let row = |lun: &str| Assignment { lun: lun.into(), policy: guid };
+    Config {
+        luns: vec![lun("a", "v"), lun("b", "v"), lun("c", "w"), lun("d", "w")],
+        qos_policies: vec![Policy {
+            guid,
+            name: "gold".into(),
+            kind,
+            min_iops: Some(100),
+            max_iops: Some(1001),
+            max_bandwidth: None,
+        }],
+        qos_assignments: vec![
+            row("a"),
+            row("b"),
+            row("c"),
+            Assignment { lun: "d".into(), policy: Uuid::from_u128(2) },
+        ],
+        ..Config::default()
+    }
+}
+
+type Rules = BTreeMap<String, BTreeMap<String, Rule>>;
+
+/// The rules by the names of volumes, and what is shared.
+fn rules_after(config: &Config, former: &BTreeMap<Uuid, Spanning>) -> (Rules, BTreeMap<Uuid, Spanning>) {
+    let (rules, spanning) = rules(config, &config.policies(), former, 0);
+    (rules.into_values().map(|of| (of.name, of.rules.luns)).collect(), spanning)
+}
+
+fn rules_of(config: &Config) -> (Rules, BTreeMap<Uuid, Spanning>) {
+    rules_after(config, &BTreeMap::new())
+}
+
+#[test]
+fn each_disk_of_a_dedicated_policy_has_all_of_it() {
+    let config = config(PolicyKind::Dedicated);
+    let (rules, spanning) = rules_of(&config);
+    let whole = Rule::Alone(config.qos_policies[0].terms());
+    assert_eq!([rules["v"]["a"], rules["v"]["b"], rules["w"]["c"]], [whole; 3]);
+    assert_eq!(rules["w"]["d"], Rule::Free, "a policy that is not there limits nothing");
+    assert!(spanning.is_empty());
+}
+
+#[test]
+fn volumes_share_an_aggregated_policy_and_its_parts_add_up() {
+    let (rules, spanning) = rules_of(&config(PolicyKind::Aggregated));
+    let (v, w) = (rules["v"]["a"].terms(), rules["w"]["c"].terms());
+    assert_eq!(rules["v"]["a"], rules["v"]["b"]);
+    assert_eq!(v.max_iops.unwrap() + w.max_iops.unwrap(), 1001);
+    assert_eq!((v.min_iops, w.min_iops), (Some(50), Some(50)));
+    assert_eq!(spanning.len(), 1);
+    // On one volume there is nothing to divide.
+    let mut config = config(PolicyKind::Aggregated);
+    config.luns[2].volume = "v".into();
+    let (rules, spanning) = rules_of(&config);
+    assert_eq!(rules["v"]["c"].terms().max_iops, Some(1001));
+    assert!(spanning.is_empty());
+}
+
+#[test]
+fn a_volume_that_waits_gets_what_others_leave() {
+    assert_eq!(wanted(5, 0, 1, 1), u64::MAX);
+    assert_eq!(wanted(150, 50, 0, 1_000_000_000), 125);
+    assert_eq!(wanted(150, 50, 0, 100_000_000), 1250);
+    assert_eq!(wanted(0, 50, 0, 1), 0, "a flow that ended takes its count along");
+    let terms = Terms { min_iops: Some(160), max_iops: Some(1600), max_bandwidth: None, ..Terms::default() };
+    let divided = parts(terms, &[u64::MAX, 0], &[0, 0]);
+    assert_eq!((divided[0].max_iops, divided[1].max_iops), (Some(1550), Some(50)));
+    assert_eq!((divided[0].min_iops, divided[1].min_iops), (Some(155), Some(5)));
+    assert_eq!(divided[0].max_bandwidth, None);
+}
+
+#[test]
+fn what_is_shared_as_before_stays_divided_as_it_is() {
+    let mut config = config(PolicyKind::Aggregated);
+    let guid = config.qos_policies[0].guid;
+    let (_, mut spanning) = rules_of(&config);
+    let divided = spanning.get_mut(&guid).expect("it is shared");
+    divided.parts = parts(divided.terms, &[u64::MAX, 0], &[0, 0]);
+    let busy = divided.parts[0].max_iops;
+    // Another LUN comes, or anything else is changed.
+    config.luns.push(lun("e", "v"));
+    let (rules, after) = rules_after(&config, &spanning);
+    assert_eq!(rules["v"]["a"].terms().max_iops, busy);
+    assert_eq!(after[&guid].parts[0].max_iops, busy);
+    config.qos_policies[0].max_iops = Some(501);
+    let (rules, _) = rules_after(&config, &spanning);
+    let (v, w) = (rules["v"]["a"].terms().max_iops, rules["w"]["c"].terms().max_iops);
+    assert_eq!(v.zip(w).map(|(v, w)| v + w), Some(501), "the policy itself was changed");
+}
+
+fn gates() -> Gates {
+    let shards = SystemShards::start(Some(1)).expect("a shard");
+    Gates::new(shards, Arc::new(shard_runtime::SystemClock::new()))
+}
+
+/// A flow of LUN `a`, which has a limit of so many, and what of it goes at once and what waits.
+fn waiting(gates: &Gates, max_iops: u64) -> (Config, Vec<qos_gate::Turn>) {
+    let mut config = config(PolicyKind::Dedicated);
+    (config.qos_policies[0].min_iops, config.qos_policies[0].max_iops) = (None, Some(max_iops));
+    gates.apply(&config);
+    let flow = gates.disk(&config.luns[0]).expect("it has a queue").flow("i").expect("it is there");
+    let turns = (0..30).filter_map(|_| match flow.enter(qos_gate::Kind::Write, 1 << 20) {
+        Ok(qos_gate::Entry::Later(turn)) => Some(turn),
+        _ => None,
+    });
+    let turns = turns.collect();
+    (config, turns)
+}
+
+#[tokio::test]
+async fn each_queue_has_its_timer() {
+    let gates = gates();
+    // 128 normalised I/Os each: one in a hundredth of a second.
+    let (_config, turns) = waiting(&gates, 12_800);
+    assert!(turns.len() > 20, "most wait");
+    for turn in turns {
+        let permit = tokio::time::timeout(Duration::from_secs(60), turn).await;
+        drop(permit.expect("its time comes").expect("its flow is there"));
+    }
+}
+
+#[tokio::test]
+async fn what_waits_at_the_queue_of_a_volume_that_loses_its_last_lun_goes_on() {
+    let gates = gates();
+    let (_config, turns) = waiting(&gates, 1);
+    assert_eq!(turns.len(), 29);
+    gates.apply(&Config::default());
+    for turn in turns {
+        let permit = futures_util::FutureExt::now_or_never(turn);
+        drop(permit.expect("nothing limits it").expect("its flow is there"));
+    }
+}
+
+#[test]
+fn volumes_of_one_name_have_queues_of_their_own() {
+    let gates = gates();
+    let mut config = config(PolicyKind::Dedicated);
+    for (lun, guid) in config.luns.iter_mut().zip([1, 1, 2, 2]) {
+        (lun.volume, lun.volume_guid) = ("v".into(), Some(Uuid::from_u128(guid)));
+    }
+    gates.apply(&config);
+    assert_eq!(gates.shared.lock().by_volume.len(), 2);
+    let disks: Vec<_> = config.luns.iter().filter_map(|lun| gates.disk(lun)).collect();
+    let _flows: Vec<_> = disks.iter().filter_map(|disk| disk.flow("i")).collect();
+    let flows = gates.flows();
+    assert!(flows.len() == 4 && flows.iter().all(|flow| flow.volume == "v"));
+    assert_eq!(flows.iter().filter(|flow| flow.report.disk == "a".into()).count(), 1);
+}
+
+/// The node stops: no error of the queues keeps units from what is to become of them.
+#[tokio::test]
+async fn queues_are_made_without_a_shard() {
+    let gates = gates();
+    crate::backend::ShardBackend::stop(&*gates.shards).await.expect("stopped");
+    let config = config(PolicyKind::Aggregated);
+    gates.apply(&config);
+    assert!(gates.disk(&config.luns[0]).is_some());
+}
