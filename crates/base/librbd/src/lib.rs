@@ -30,3 +30,4 @@ mod transfers;
 pub use cluster::{Cluster, Object, Pool};
 pub use failure::{Failure, LoadError};
 pub use image::{Access, Image};
+pub use transfers::Held;

@@ -11,10 +11,14 @@ use crate::failure::check;
 use crate::symbols::{Handle, Symbols};
 use crate::{Failure, Image};
 
-/// A transfer under way: it owns its buffer, and holds its image, until its completion is called.
+/// What a transfer holds until its completion is called, also when nobody waits for it any more: a place among those under way.
+pub type Held = Box<dyn Send>;
+
+/// A transfer under way: it owns its buffer, and holds its image and what it was given to hold, until its completion is called.
 struct Transfer<B> {
     buffer: B,
     image: Arc<Image>,
+    held: Held,
     ended: oneshot::Sender<(B, isize)>,
 }
 
@@ -32,9 +36,10 @@ unsafe extern "C" fn complete<B>(completion: Handle, argument: *mut c_void) {
         (symbols.rbd_aio_release)(completion);
         result
     };
-    let Transfer { buffer, image, ended } = *transfer;
+    let Transfer { buffer, image, held, ended } = *transfer;
     // Before it is told: who waits may want to close the image.
     drop(image);
+    drop(held);
     // Nobody waits where the future was dropped.
     let _ = ended.send((buffer, result));
 }
@@ -42,13 +47,13 @@ unsafe extern "C" fn complete<B>(completion: Handle, argument: *mut c_void) {
 /// Begins a transfer by `start`, which is given the library, the image's handle, the buffer and the completion.
 fn begin<B: Send + 'static>(
     image: &Arc<Image>,
-    buffer: B,
+    (buffer, held): (B, Held),
     doing: &'static str,
     start: impl FnOnce(&Symbols, Handle, &mut B, Handle) -> i32,
 ) -> Result<oneshot::Receiver<(B, isize)>, Failure> {
     let symbols = image.pool.cluster.symbols;
     let (ended, ends) = oneshot::channel();
-    let transfer = Box::into_raw(Box::new(Transfer { buffer, image: Arc::clone(image), ended }));
+    let transfer = Box::into_raw(Box::new(Transfer { buffer, image: Arc::clone(image), held, ended }));
     let mut completion = ptr::null_mut();
     // SAFETY: `completion` is where the new one goes; `complete` gets what it wants.
     let made =
@@ -90,9 +95,9 @@ impl Image {
     ///
     /// # Errors
     /// What the library answers. The buffer is gone.
-    pub async fn read(self: &Arc<Self>, offset: u64, buffer: IoBuf) -> Result<IoBuf, Failure> {
+    pub async fn read(self: &Arc<Self>, offset: u64, buffer: IoBuf, held: Held) -> Result<IoBuf, Failure> {
         let doing = "read";
-        let ends = begin(self, buffer, doing, |symbols, image, buffer, completion| {
+        let ends = begin(self, (buffer, held), doing, |symbols, image, buffer, completion| {
             let (bytes, len) = (buffer.as_mut_ptr(), buffer.len());
             // SAFETY: the transfer owns the buffer until the completion, and nobody else has it.
             unsafe { (symbols.rbd_aio_read)(image, offset, len, bytes.cast(), completion) }
@@ -109,9 +114,9 @@ impl Image {
     ///
     /// # Errors
     /// What the library answers; it may have been written.
-    pub async fn write(self: &Arc<Self>, offset: u64, data: SharedBuf) -> Result<(), Failure> {
+    pub async fn write(self: &Arc<Self>, offset: u64, data: SharedBuf, held: Held) -> Result<(), Failure> {
         let doing = "write";
-        let ends = begin(self, data, doing, |symbols, image, data, completion| {
+        let ends = begin(self, (data, held), doing, |symbols, image, data, completion| {
             let (bytes, len) = (data.as_ptr(), data.len());
             // SAFETY: the transfer holds the buffer until the completion; a shared buffer is never changed.
             unsafe { (symbols.rbd_aio_write)(image, offset, len, bytes.cast(), completion) }
@@ -123,9 +128,9 @@ impl Image {
     ///
     /// # Errors
     /// What the library answers; a part may have been done.
-    pub async fn write_zeroes(self: &Arc<Self>, offset: u64, len: usize) -> Result<(), Failure> {
+    pub async fn write_zeroes(self: &Arc<Self>, offset: u64, len: usize, held: Held) -> Result<(), Failure> {
         let doing = "write zeroes";
-        let ends = begin(self, (), doing, |symbols, image, (), completion| {
+        let ends = begin(self, ((), held), doing, |symbols, image, (), completion| {
             // SAFETY: the image is held by the transfer; there is no buffer.
             unsafe { (symbols.rbd_aio_write_zeroes)(image, offset, len, completion, 0, 0) }
         })?;
@@ -136,9 +141,9 @@ impl Image {
     ///
     /// # Errors
     /// What the library answers.
-    pub async fn flush(self: &Arc<Self>) -> Result<(), Failure> {
+    pub async fn flush(self: &Arc<Self>, held: Held) -> Result<(), Failure> {
         let doing = "flush";
-        let ends = begin(self, (), doing, |symbols, image, (), completion| {
+        let ends = begin(self, ((), held), doing, |symbols, image, (), completion| {
             // SAFETY: the image is held by the transfer; there is no buffer.
             unsafe { (symbols.rbd_aio_flush)(image, completion) }
         })?;

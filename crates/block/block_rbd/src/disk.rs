@@ -2,16 +2,17 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{
     BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, Reservations, UnmapBehavior,
     check_range,
 };
-use librbd::{Access, Failure};
+use librbd::{Access, Failure, Held};
 use parking_lot::Mutex;
 use shard_runtime::timeout;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Address;
 use crate::session::{OpenError, Session, Times, blocking, run};
@@ -23,6 +24,18 @@ const DEPTH: usize = 128;
 /// Bytes of one transfer of zeros at the most.
 const ZEROES: u64 = 1 << 30;
 const BLOCK: u32 = 512;
+/// How often who waits for the end of all transfers looks whether the disk is gone.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A place among the transfers under way. Each transfer holds it to its end, also when nobody waits for it any more.
+#[derive(Clone)]
+struct Turn(Arc<OwnedSemaphorePermit>);
+
+impl Turn {
+    fn held(&self) -> Held {
+        Box::new(Arc::clone(&self.0))
+    }
+}
 
 /// An image of Ceph.
 pub struct RbdDisk {
@@ -33,7 +46,7 @@ pub struct RbdDisk {
     geometry: Geometry,
     size: u64,
     identity: String,
-    depth: Semaphore,
+    depth: Arc<Semaphore>,
     current: Mutex<Arc<Session>>,
     /// Held by who changes the session, the lock or the table.
     pub(crate) changing: tokio::sync::Mutex<()>,
@@ -67,7 +80,7 @@ impl RbdDisk {
             },
             size: facts.size - facts.size % u64::from(BLOCK),
             identity: facts.identity,
-            depth: Semaphore::new(DEPTH),
+            depth: Arc::new(Semaphore::new(DEPTH)),
             current: Mutex::new(Arc::new(session)),
             changing: tokio::sync::Mutex::default(),
             key: Mutex::default(),
@@ -96,8 +109,10 @@ impl RbdDisk {
     /// Ends when nothing that was begun is under way any more, also of what nobody waits for any more as it was given up. A disk that
     /// is gone is not waited for: whoever takes the lock next shuts it out.
     pub async fn settled(&self) {
-        if let Ok(all) = self.depth.acquire_many(DEPTH as u32).await {
-            drop(all);
+        while !self.is_gone() {
+            if timeout(LOOK_EVERY, self.depth.acquire_many(DEPTH as u32)).await.is_some() {
+                return;
+            }
         }
     }
 
@@ -269,21 +284,21 @@ impl RbdDisk {
         if len == 0 {
             return Ok(buf);
         }
-        let _turn = self.turn(doing).await?;
+        let turn = self.turn(doing).await?;
         let session = self.reader(doing).await?;
-        let failed = match self.ended(&session, session.image.read(offset, buf)).await {
+        let failed = match self.ended(&session, session.image.read(offset, buf, turn.held())).await {
             Err(failure) if self.may_try_again(&failure) => {
                 let session = self.reader(doing).await?;
-                self.ended(&session, session.image.read(offset, IoBuf::new(len))).await
+                self.ended(&session, session.image.read(offset, IoBuf::new(len), turn.held())).await
             }
             ended => ended,
         };
         failed.map_err(|failure| self.error(failure, doing).at(offset, len as u64))
     }
 
-    async fn turn(&self, doing: &'static str) -> Result<tokio::sync::SemaphorePermit<'_>, BlockError> {
+    async fn turn(&self, doing: &'static str) -> Result<Turn, BlockError> {
         let closed = |_| BlockError::new(BlockErrorKind::Gone, doing).on(&self.name);
-        self.depth.acquire().await.map_err(closed)
+        Arc::clone(&self.depth).acquire_owned().await.map(|permit| Turn(Arc::new(permit))).map_err(closed)
     }
 
     /// Runs `change` with a session that has the lock.
@@ -291,7 +306,7 @@ impl RbdDisk {
         &self,
         doing: &'static str,
         (offset, len): (u64, u64),
-        change: impl Fn(Arc<Session>) -> F,
+        change: impl Fn(Arc<Session>, Held) -> F,
     ) -> Result<(), BlockError>
     where
         F: Future<Output = Result<(), Failure>>,
@@ -300,12 +315,12 @@ impl RbdDisk {
         if len == 0 {
             return Ok(());
         }
-        let _turn = self.turn(doing).await?;
+        let turn = self.turn(doing).await?;
         let session = self.writer(doing).await?;
-        let changed = match self.ended(&session, change(Arc::clone(&session))).await {
+        let changed = match self.ended(&session, change(Arc::clone(&session), turn.held())).await {
             Err(failure) if self.may_try_again(&failure) => {
                 let session = self.writer(doing).await?;
-                self.ended(&session, change(Arc::clone(&session))).await
+                self.ended(&session, change(Arc::clone(&session), turn.held())).await
             }
             ended => ended,
         };
@@ -316,8 +331,9 @@ impl RbdDisk {
         self.check_write(offset, len, doing)?;
         for at in (0..len).step_by(ZEROES as usize) {
             let (offset, len) = (offset + at, ZEROES.min(len - at));
-            let zero =
-                |session: Arc<Session>| async move { session.image.write_zeroes(offset, len as usize).await };
+            let zero = |session: Arc<Session>, held| async move {
+                session.image.write_zeroes(offset, len as usize, held).await
+            };
             self.change(doing, (offset, len), zero).await?;
         }
         Ok(())
@@ -340,9 +356,9 @@ impl BlockDevice for RbdDisk {
     /// What Ceph has answered is durable on all copies, so both kinds of writes are the same.
     fn write(&self, offset: u64, data: SharedBuf, _: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
-            let write = |session: Arc<Session>| {
+            let write = |session: Arc<Session>, held| {
                 let data = data.clone();
-                async move { session.image.write(offset, data).await }
+                async move { session.image.write(offset, data, held).await }
             };
             self.change("write", (offset, data.len() as u64), write).await
         })
@@ -351,13 +367,13 @@ impl BlockDevice for RbdDisk {
     fn flush(&self) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             let doing = "flush";
-            let _turn = self.turn(doing).await?;
+            let turn = self.turn(doing).await?;
             let session = self.reader(doing).await?;
             if !session.writes.load(Ordering::Acquire) {
                 // It has written nothing, or has let go of the lock, before which everything was flushed.
                 return Ok(());
             }
-            let flushed = self.ended(&session, session.image.flush()).await;
+            let flushed = self.ended(&session, session.image.flush(turn.held())).await;
             match flushed {
                 // Everything that was answered is durable, whether this client is let in or not.
                 Err(failure) if self.may_try_again(&failure) => Ok(()),

@@ -31,7 +31,8 @@ use super::{Node, missing};
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often an address is renewed: well before it is over.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// For so long the network is told of a new address again and again: a machine that stands still may answer for it meanwhile.
+/// For so long the network, and clients of the owner before, are told of a new address again and again: a machine that stands still
+/// may answer for it meanwhile.
 const ANNOUNCED_FOR: Duration = Duration::from_secs(10);
 
 impl Node {
@@ -143,8 +144,9 @@ impl Node {
             tracing::error!(address = %at, %problem, "a pool does not get its address");
         }
         let here = had.is_ok();
-        let clients = known.map(|held| held.clients).unwrap_or_default();
-        let held = Held { at: at.clone(), here, since, renewed: Some(now), problem: had.err(), clients };
+        let (clients, former) = known.map(|held| (held.clients, held.former)).unwrap_or_default();
+        let held =
+            Held { at: at.clone(), here, since, renewed: Some(now), problem: had.err(), clients, former };
         self.addresses.held.lock().insert(pool, held);
         if !here {
             return;
@@ -154,22 +156,29 @@ impl Node {
         }
     }
 
-    /// Tells the network where an address is; and, when it is new here, those who were connected to it elsewhere.
+    /// Tells the network where an address is, and those who were connected to it elsewhere.
     async fn announce(&self, pool: Uuid, at: &ServiceAddress, new: bool) {
         if let Err(problem) = self.backends.addresses.announce(at).await {
             self.addresses.change(pool, |held| held.problem = Some(problem));
         }
-        if !new {
+        if new {
+            tracing::info!(address = %at, "a service address is here");
+            let Some(cluster) = self.cluster.get() else { return };
+            let clients = cluster.clients_of(PoolId(pool)).await;
+            if !clients.is_empty() {
+                tracing::info!(address = %at, clients = clients.len(), "clients of the owner before are told to connect again");
+            }
+            self.addresses.change(pool, |held| held.former = clients);
+        }
+        let former =
+            self.addresses.held.lock().get(&pool).map(|held| held.former.clone()).unwrap_or_default();
+        if former.is_empty() {
             return;
         }
-        tracing::info!(address = %at, "a service address is here");
-        let Some(cluster) = self.cluster.get() else { return };
-        let clients = cluster.clients_of(PoolId(pool)).await;
-        if clients.is_empty() {
-            return;
-        }
-        tracing::info!(address = %at, clients = clients.len(), "clients of the owner before are told to connect again");
-        if let Err(problem) = self.backends.addresses.tell_clients(at.ip, &clients).await {
+        // Each time: what a client answers may still have gone to a machine that stands still.
+        if let Err(problem) = self.backends.addresses.tell_clients(at.ip, &former).await
+            && new
+        {
             tracing::warn!(address = %at, %problem, "clients find out by themselves that their connections are gone");
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Held {
     pub(super) problem: Option<Problem>,
     /// Who is connected to it, as the shared state has it.
     pub(super) clients: BTreeSet<(SocketAddr, SocketAddr)>,
+    /// Who was connected to it at the owner before, who is told of it as long as the address is announced.
+    pub(super) former: Vec<(SocketAddr, SocketAddr)>,
 }
 
 /// The service addresses of a node.
