@@ -326,7 +326,7 @@ async fn policies_are_given_to_luns_and_taken_from_them() {
         ("PATCH", "/v1/qos/policies/silver", "{}", 404, "no policy silver"),
         ("POST", "/v1/qos/assignments", r#"{"policy":"gold","lun":"m"}"#, 404, "no LUN m"),
         ("POST", "/v1/qos/assignments", r#"{"policy":"gold","lun":"l"}"#, 200, r#""luns":["l"]"#),
-        ("DELETE", "/v1/qos/policies/gold", r#"{"confirm":"gold"}"#, 409, "is given to l"),
+        ("DELETE", "/v1/qos/policies/gold", r#"{"confirm":"gold"}"#, 409, "is given to LUN l"),
         ("DELETE", "/v1/qos/policies/gold", r#"{"force":true}"#, 409, "confirmation-required"),
         ("DELETE", "/v1/qos/assignments?lun=l&policy=silver", "", 409, "does not have"),
         ("DELETE", &format!("/v1/qos/policies/{guid}"), r#"{"confirm":"gold","force":true}"#, 200, "gone"),
