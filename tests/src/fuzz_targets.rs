@@ -56,6 +56,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cluster_identity", cluster_identity::fuzz::record),
     ("cluster_token", cluster_identity::fuzz::token),
     ("disk_gate_record", disk_gate::fuzz::record),
+    ("rbd_table", block_rbd::fuzz::table),
+    ("rbd_address", block_rbd::fuzz::address),
     ("disk_bus_commands", disk_bus::fuzz::commands),
     ("cluster_certificate_request", cluster_identity::fuzz::request),
 ];

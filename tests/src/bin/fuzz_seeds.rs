@@ -109,6 +109,8 @@ fn main() -> std::io::Result<()> {
     seed("cluster_incarnation", &cluster_node::fuzz::incarnation_sample())?;
     seed("cluster_identity", cluster_identity::fuzz::record_sample().as_bytes())?;
     seed("disk_gate_record", &disk_gate::fuzz::sample())?;
+    seed("rbd_table", &block_rbd::fuzz::table_sample())?;
+    seed("rbd_address", block_rbd::fuzz::address_sample().as_bytes())?;
     seed("disk_bus_commands", &disk_bus::fuzz::sample())?;
     seed("cluster_token", cluster_identity::fuzz::token_sample().as_bytes())?;
     smb()

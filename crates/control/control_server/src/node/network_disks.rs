@@ -1,4 +1,5 @@
-//! Disks that are reached over the network, as units of iSCSI targets (those of other nodes among them) or images of Ceph: the configuration names them, as no discovery finds them.
+//! Disks that are reached over the network: units of iSCSI targets (those of other nodes among them) and images of Ceph. The
+//! configuration names them, as no discovery finds them.
 //!
 //! One is there as long as its target answers. One that has gone is asked for at each look, and opened anew when it is back: what was open leads to
 //! a session that has ended for good.
