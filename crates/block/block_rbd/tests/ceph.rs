@@ -1,5 +1,5 @@
 //! The disk over a real Ceph: `HOLDFAST_CEPH_CONF` names its configuration, with the administrator's keyring and a Ceph pool `rbd`;
-//! `tests/tools/ceph/ceph-up.sh` makes one. Then `cargo test -p block_rbd --test ceph -- --ignored`.
+//! `tests/tools/ceph/ceph-up.sh` makes one. Then `cargo test -p block_rbd --features ceph`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
 use std::cell::Cell;
@@ -76,7 +76,6 @@ impl SharedSubject for Images {
 }
 
 #[test]
-#[ignore = "needs a Ceph: HOLDFAST_CEPH_CONF"]
 fn conforms() {
     on_shard(async {
         let options =
@@ -88,7 +87,6 @@ fn conforms() {
 }
 
 #[test]
-#[ignore = "needs a Ceph: HOLDFAST_CEPH_CONF"]
 fn reservations_conform() {
     on_shard(async {
         block_conformance::run_reservations(&Images::default())
@@ -99,7 +97,6 @@ fn reservations_conform() {
 
 /// An owner that was fenced off writes nothing, is told so, and its epoch is no good any more.
 #[test]
-#[ignore = "needs a Ceph: HOLDFAST_CEPH_CONF"]
 fn a_former_owner_is_shut_out() {
     on_shard(async {
         let address = create("fenced", &[]);
@@ -135,7 +132,6 @@ fn a_former_owner_is_shut_out() {
 }
 
 #[test]
-#[ignore = "needs a Ceph: HOLDFAST_CEPH_CONF"]
 fn what_is_wrong_is_said() {
     on_shard(async {
         let look = |text: String| async move {
