@@ -46,8 +46,16 @@ impl Context {
     where
         T: Serialize + DeserializeOwned,
     {
-        let items: Vec<T> = self.client.list(path).await?;
-        self.show(&List { items }, |list| human(&list.items))
+        let list: List<T> = self.client.get(path).await?;
+        self.show_answered(&list, human)
+    }
+
+    /// Prints a list, and says which nodes have not told of theirs.
+    fn show_answered<T: Serialize>(&self, list: &List<T>, human: impl FnOnce(&[T])) -> CliResult {
+        for silent in list.unanswered.iter().filter(|_| !self.json) {
+            eprintln!("node {}: {}", silent.node, silent.detail);
+        }
+        self.show(list, |list| human(&list.items))
     }
 
     /// The same of what is not known before pools are open: an empty list of a node that is still starting does not say that there
@@ -58,16 +66,16 @@ impl Context {
     {
         // Before the list: what opens in between is in it.
         let status: Status = self.client.get("/status").await?;
-        let items: Vec<T> = self.client.list(path).await?;
+        let list: List<T> = self.client.get(path).await?;
         if !status.ready {
             eprintln!(
                 "The node is still starting: pools and volumes are being opened, and what is in them is not all listed yet."
             );
-            if items.is_empty() && !self.json {
+            if list.items.is_empty() && !self.json {
                 return Ok(());
             }
         }
-        self.show(&List { items }, |list| human(&list.items))
+        self.show_answered(&list, human)
     }
 
     /// Sends a request that may destroy something: says what, asks, and sends it again with the confirmation.

@@ -1,7 +1,7 @@
 //! `holdfast job …`.
 
 use clap::Subcommand;
-use control_api::Job;
+use control_api::{Job, OnNode};
 
 use crate::context::Context;
 use crate::error::CliResult;
@@ -14,13 +14,15 @@ pub(crate) enum Command {
     List,
     /// Show a job.
     Show {
-        /// Its number.
-        job: u64,
+        /// Its number; of another node, as `NODE:NUMBER`.
+        #[arg(value_parser = crate::units::numbered)]
+        job: String,
     },
     /// Wait until a job has ended, with a progress bar on a terminal.
     Wait {
-        /// Its number.
-        job: u64,
+        /// Its number; of another node, as `NODE:NUMBER`.
+        #[arg(value_parser = crate::units::numbered)]
+        job: String,
     },
 }
 
@@ -28,11 +30,14 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
         Command::List => {
             context
-                .show_list("/jobs", |jobs: &[Job]| {
+                .show_list("/jobs", |jobs: &[OnNode<Job>]| {
                     if jobs.is_empty() {
                         outln!("No work is under way.");
                     }
-                    jobs.iter().for_each(|job| outln!("{}", line(job)));
+                    for job in jobs {
+                        let node = job.node.as_ref().map(|node| format!("node {node}, "));
+                        outln!("{}{}", node.unwrap_or_default(), line(job));
+                    }
                 })
                 .await
         }
@@ -41,7 +46,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             context.show(&job, |job| outln!("{}", line(job)))
         }
         Command::Wait { job } => {
-            let job = progress::follow(&context.client, job, context.json).await?;
+            let job = progress::follow(&context.client, &job, context.json).await?;
             context.show(&job, |job| outln!("{}", line(job)))
         }
     }

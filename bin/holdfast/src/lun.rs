@@ -1,7 +1,7 @@
 //! `holdfast lun …`.
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER};
+use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER, OnNode};
 use control_client::{Query, segment};
 
 use crate::context::Context;
@@ -178,7 +178,7 @@ pub(crate) struct Whom {
 
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     let client = &context.client;
-    let one = |lun: &Lun| print(std::slice::from_ref(lun));
+    let one = |lun: &Lun| print(&[lun.clone().into()]);
     let update = async |lun: &str, update: LunUpdate| -> CliResult {
         let path = format!("/luns/{}", segment(lun));
         let lun: Lun = context
@@ -256,9 +256,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     }
 }
 
-fn print(luns: &[Lun]) {
+fn print(luns: &[OnNode<Lun>]) {
     let headings = ["LUN", "STATE", ">SIZE", ">ALLOCATED", "WRITE CACHE", "FILE", "MAPPED", "NOTE"];
-    let mut table = Table::new(&headings, "There are no LUNs. Make one with `holdfast lun create`.");
+    let mut table = Table::of(&headings, "There are no LUNs. Make one with `holdfast lun create`.", luns);
     for lun in luns {
         let config = &lun.config;
         let maps: Vec<String> = config
@@ -270,16 +270,19 @@ fn print(luns: &[Lun]) {
             })
             .collect();
         let reason = (!config.reason.is_empty()).then(|| config.reason.clone());
-        table.row([
-            config.name.clone(),
-            word(&lun.serving),
-            bytes(lun.size_bytes),
-            bytes(lun.allocated_bytes),
-            cached(lun),
-            format!("{}:{}", config.volume, config.path),
-            if maps.is_empty() { "nowhere".into() } else { maps.join(", ") },
-            or_dash(lun.problem.as_ref().or(reason.as_ref())),
-        ]);
+        table.row_of(
+            lun,
+            [
+                config.name.clone(),
+                word(&lun.serving),
+                bytes(lun.size_bytes),
+                bytes(lun.allocated_bytes),
+                cached(lun),
+                format!("{}:{}", config.volume, config.path),
+                if maps.is_empty() { "nowhere".into() } else { maps.join(", ") },
+                or_dash(lun.problem.as_ref().or(reason.as_ref())),
+            ],
+        );
     }
     table.print();
 }

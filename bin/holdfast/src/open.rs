@@ -1,7 +1,7 @@
 //! `holdfast open …`: what clients of shares have open.
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, SmbOpen};
+use control_api::{Confirm, Done, OnNode, SmbOpen, numbered};
 
 use crate::context::Context;
 use crate::error::CliResult;
@@ -13,8 +13,9 @@ pub(crate) enum Command {
     List,
     /// Close what a client has open; what the client has not written is lost.
     Close {
-        /// Its number.
-        open: u64,
+        /// Its number; of another node, as `NODE:NUMBER`.
+        #[arg(value_parser = crate::units::numbered)]
+        open: String,
     },
 }
 
@@ -31,21 +32,24 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     }
 }
 
-fn print(opens: &[SmbOpen]) {
+fn print(opens: &[OnNode<SmbOpen>]) {
     let headings = [">ID", "USER", "ADDRESS", "SHARE", "PATH", "ACCESS", "CACHING", "LASTING"];
-    let mut table = Table::new(&headings, "Nothing is open.");
+    let mut table = Table::of(&headings, "Nothing is open.", opens);
     for open in opens {
         let away = open.session.is_none();
-        table.row([
-            open.id.to_string(),
-            if away { "(away)".into() } else { open.user.clone() },
-            open.address.clone(),
-            open.share.clone(),
-            if open.directory { format!("{}\\", open.path) } else { open.path.clone() },
-            open.rights.clone(),
-            open.caching.clone(),
-            open.lasting.clone(),
-        ]);
+        table.row_of(
+            open,
+            [
+                numbered(open.node.as_deref(), open.id),
+                if away { "(away)".into() } else { open.user.clone() },
+                open.address.clone(),
+                open.share.clone(),
+                if open.directory { format!("{}\\", open.path) } else { open.path.clone() },
+                open.rights.clone(),
+                open.caching.clone(),
+                open.lasting.clone(),
+            ],
+        );
     }
     table.print();
 }

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, Pool, PoolCreate, PoolDetail, PoolMove,
-    Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes,
+    AddDisk, CheckReport, CheckRequest, Confirm, DiskSelect, Done, OnNode, Pool, PoolCreate, PoolDetail,
+    PoolMove, Rebalance, RebalanceReport, RemoveDisk, ReplaceDisk, Selector, check_slab_bytes, numbered,
 };
 use control_client::{Query, segment};
 
@@ -298,7 +298,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
                 context.show(&report, upkeep::print_rebalance)?;
             }
             if job.is_some() {
-                let done = Done { message: format!("Pool {pool} is being rebalanced."), job };
+                let done =
+                    Done { message: format!("Pool {pool} is being rebalanced."), job, node: report.node };
                 finish(context, &done, false).await?;
             }
         }
@@ -348,13 +349,13 @@ pub(crate) fn show_report(context: &Context, report: &CheckReport) -> CliResult<
 
 /// Follows the job that an answer names, unless told not to.
 async fn finish(context: &Context, done: &Done, no_wait: bool) -> CliResult {
-    let Some(id) = done.job.filter(|_| !no_wait) else {
+    let Some(id) = done.job.filter(|_| !no_wait).map(|job| numbered(done.node.as_deref(), job)) else {
         return context.show(done, |done| outln!("{}", done.message));
     };
     if !context.json {
         outln!("{}", done.message);
     }
-    let job = progress::follow(&context.client, id, context.json).await?;
+    let job = progress::follow(&context.client, &id, context.json).await?;
     context.show(&job, |job| outln!("{}", job::line(job)))
 }
 
@@ -399,32 +400,35 @@ fn here(disks: Vec<String>) -> Vec<String> {
     disks.into_iter().map(here_one).collect()
 }
 
-fn print(pools: &[Pool]) {
+fn print(pools: &[OnNode<Pool>]) {
     let headings =
         ["POOL", "STATE", "REDUNDANCY", ">CAPACITY", ">FREE", ">DISKS", ">VOLUMES", ">TO REPAIR", "NOTE"];
-    let mut table = Table::new(&headings, "There are no pools. Make one with `holdfast pool create`.");
+    let mut table = Table::of(&headings, "There are no pools. Make one with `holdfast pool create`.", pools);
     for pool in pools {
         let disks = match pool.disks_missing {
             0 => pool.disks.to_string(),
             missing => format!("{} ({missing} missing)", pool.disks),
         };
-        table.row([
-            pool.name.clone(),
-            word(&pool.state),
-            word(&pool.redundancy),
-            bytes(pool.capacity_bytes),
-            bytes(pool.free_bytes),
-            disks,
-            pool.volumes.to_string(),
-            bytes(pool.repair_bytes),
-            or_dash(pool.reason.as_ref()),
-        ]);
+        table.row_of(
+            pool,
+            [
+                pool.name.clone(),
+                word(&pool.state),
+                word(&pool.redundancy),
+                bytes(pool.capacity_bytes),
+                bytes(pool.free_bytes),
+                disks,
+                pool.volumes.to_string(),
+                bytes(pool.repair_bytes),
+                or_dash(pool.reason.as_ref()),
+            ],
+        );
     }
     table.print();
 }
 
 fn print_detail(detail: &PoolDetail) {
-    print(std::slice::from_ref(&detail.pool));
+    print(&[detail.pool.clone().into()]);
     outln!();
     detail.pool.address.iter().for_each(address::print);
     let headings = [

@@ -30,7 +30,7 @@ fn ended(job: &Job) -> String {
 }
 
 /// Follows a job to its end.
-pub(crate) async fn follow(client: &Client, id: u64, quiet: bool) -> CliResult<Job> {
+pub(crate) async fn follow(client: &Client, id: &str, quiet: bool) -> CliResult<Job> {
     let mut shown: Option<ProgressBar> = None;
     loop {
         let job: Job = client.get(&format!("/jobs/{id}")).await?;

@@ -1,7 +1,7 @@
 //! `holdfast session …`.
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, Session};
+use control_api::{Confirm, Done, OnNode, Session, numbered};
 
 use crate::context::Context;
 use crate::error::CliResult;
@@ -15,8 +15,9 @@ pub(crate) enum Command {
     /// End a session; the client may log in again.
     #[command(visible_alias = "close")]
     End {
-        /// Its number.
-        session: u64,
+        /// Its number; of another node, as `NODE:NUMBER`.
+        #[arg(value_parser = crate::units::numbered)]
+        session: String,
     },
 }
 
@@ -33,7 +34,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     }
 }
 
-fn print(sessions: &[Session]) {
+fn print(sessions: &[OnNode<Session>]) {
     let headings = [
         ">ID",
         "PROTOCOL",
@@ -46,7 +47,7 @@ fn print(sessions: &[Session]) {
         ">WRITTEN",
         "SECURITY",
     ];
-    let mut table = Table::new(&headings, "There are no sessions.");
+    let mut table = Table::of(&headings, "There are no sessions.", sessions);
     for session in sessions {
         let (protocol, who, uses, security) = match &session.smb {
             Some(smb) => (
@@ -72,18 +73,21 @@ fn print(sessions: &[Session]) {
                 },
             ),
         };
-        table.row([
-            session.id.to_string(),
-            protocol,
-            who,
-            session.address.clone(),
-            uses,
-            session.connections.to_string(),
-            session.commands.to_string(),
-            bytes(session.read_bytes),
-            bytes(session.written_bytes),
-            security,
-        ]);
+        table.row_of(
+            session,
+            [
+                numbered(session.node.as_deref(), session.id),
+                protocol,
+                who,
+                session.address.clone(),
+                uses,
+                session.connections.to_string(),
+                session.commands.to_string(),
+                bytes(session.read_bytes),
+                bytes(session.written_bytes),
+                security,
+            ],
+        );
     }
     table.print();
 }

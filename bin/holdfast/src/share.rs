@@ -2,7 +2,8 @@
 
 use clap::{Subcommand, ValueEnum};
 use control_api::{
-    Confirm, Done, Share, ShareCaching, ShareCreate, ShareKind, SharePermission, ShareRight, ShareUpdate,
+    Confirm, Done, OnNode, Share, ShareCaching, ShareCreate, ShareKind, SharePermission, ShareRight,
+    ShareUpdate,
 };
 use control_client::segment;
 
@@ -202,7 +203,7 @@ fn path(name: &str) -> String {
 
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     let client = &context.client;
-    let one = |share: &Share| print(std::slice::from_ref(share));
+    let one = |share: &Share| print(&[share.clone().into()]);
     match command {
         Command::List => context.show_list_of_pools("/shares", print).await,
         Command::Show { name } => {
@@ -302,21 +303,25 @@ fn permissions(share: &Share) -> String {
     if rows.is_empty() { "nobody".into() } else { rows.join(", ") }
 }
 
-fn print(shares: &[Share]) {
+fn print(shares: &[OnNode<Share>]) {
     let headings = ["SHARE", "STATE", "FOLDER", "KIND", "WHO", ">SESSIONS", ">OPENS", "NOTE"];
-    let mut table = Table::new(&headings, "There are no shares. Make one with `holdfast share create`.");
+    let mut table =
+        Table::of(&headings, "There are no shares. Make one with `holdfast share create`.", shares);
     for share in shares {
         let config = &share.config;
-        table.row([
-            config.name.clone(),
-            if share.online { "online" } else { "offline" }.into(),
-            format!("{}:{}", config.volume, config.folder),
-            kinds(share),
-            permissions(share),
-            share.sessions.to_string(),
-            share.opens.to_string(),
-            share.problem.clone().unwrap_or_else(|| config.comment.clone()),
-        ]);
+        table.row_of(
+            share,
+            [
+                config.name.clone(),
+                if share.online { "online" } else { "offline" }.into(),
+                format!("{}:{}", config.volume, config.folder),
+                kinds(share),
+                permissions(share),
+                share.sessions.to_string(),
+                share.opens.to_string(),
+                share.problem.clone().unwrap_or_else(|| config.comment.clone()),
+            ],
+        );
     }
     table.print();
 }

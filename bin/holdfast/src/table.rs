@@ -1,7 +1,7 @@
 //! Tables for people.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Inner, presets};
-use control_api::Listener;
+use control_api::{Listener, OnNode};
 
 /// Prints the addresses that something is served on; `none` in their place where there are none.
 pub(crate) fn print_listeners(listeners: &[Listener], none: &'static str) {
@@ -22,6 +22,7 @@ pub(crate) struct Table {
     right: Vec<bool>,
     rows: usize,
     empty: &'static str,
+    has_nodes: bool,
 }
 
 impl Table {
@@ -34,7 +35,26 @@ impl Table {
         inner.set_header(
             headings.iter().zip(&right).map(|(heading, right)| cell(heading.trim_start_matches('>'), *right)),
         );
-        Self { inner, right, rows: 0, empty }
+        Self { inner, right, rows: 0, empty, has_nodes: false }
+    }
+
+    /// The same of things that nodes have: where they name them, the second column says which.
+    pub(crate) fn of<T>(headings: &[&str], empty: &'static str, things: &[OnNode<T>]) -> Self {
+        if things.iter().all(|thing| thing.node.is_none()) {
+            return Self::new(headings, empty);
+        }
+        let mut with_node = headings.to_vec();
+        with_node.insert(1.min(with_node.len()), "NODE");
+        Self { has_nodes: true, ..Self::new(&with_node, empty) }
+    }
+
+    /// Adds a row for a thing.
+    pub(crate) fn row_of<T, const N: usize>(&mut self, thing: &OnNode<T>, cells: [String; N]) {
+        let mut cells = cells.to_vec();
+        if self.has_nodes {
+            cells.insert(1.min(cells.len()), or_dash(thing.node.as_ref()));
+        }
+        self.cells(cells.into_iter());
     }
 
     /// Adds a row.

@@ -29,6 +29,19 @@ pub(crate) fn time(unix: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// The number of a session, open or job, with the node that has given it where that is another one: `7`, `n2:7`.
+pub(crate) fn numbered(text: &str) -> Result<String, String> {
+    let (node, number) = text.rsplit_once(':').map_or((None, text), |(node, number)| (Some(node), number));
+    let is_name = |node: &str| {
+        let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !node.is_empty() && node.chars().all(letter)
+    };
+    if number.parse::<u64>().is_ok() && node.is_none_or(is_name) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is no number of this node, as 7, nor of another one, as n2:7"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

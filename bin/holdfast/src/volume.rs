@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use control_api::{
-    CachePolicyUpdate, CheckRequest, Confirm, Done, LogCreate, Provisioning, ReadAhead, Resiliency, Volume,
-    VolumeCache, VolumeCreate, VolumeRename, VolumeUpdate,
+    CachePolicyUpdate, CheckRequest, Confirm, Done, LogCreate, OnNode, Provisioning, ReadAhead, Resiliency,
+    Volume, VolumeCache, VolumeCreate, VolumeRename, VolumeUpdate,
 };
 use control_client::{Query, segment};
 
@@ -186,7 +186,7 @@ pub(crate) enum LogCommand {
 
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCode> {
     let client = &context.client;
-    let one = |volume: &Volume| print(std::slice::from_ref(volume));
+    let one = |volume: &Volume| print(&[volume.clone().into()]);
     match command {
         Command::List => context.show_list_of_pools("/volumes", print).await?,
         Command::Show { volume, pool } => {
@@ -294,7 +294,7 @@ fn in_pool(volume: &str, what: &str, pool: Option<&str>) -> Query {
     }
 }
 
-fn print(volumes: &[Volume]) {
+fn print(volumes: &[OnNode<Volume>]) {
     let headings = [
         "VOLUME",
         "POOL",
@@ -312,25 +312,29 @@ fn print(volumes: &[Volume]) {
         "TYPE",
         "NOTE",
     ];
-    let mut table = Table::new(&headings, "There are no volumes. Make one with `holdfast volume create`.");
+    let mut table =
+        Table::of(&headings, "There are no volumes. Make one with `holdfast volume create`.", volumes);
     for volume in volumes {
-        table.row([
-            volume.name.clone(),
-            volume.pool.clone(),
-            if volume.online { "online" } else { "offline" }.into(),
-            word(&volume.resiliency),
-            word(&volume.redundancy),
-            bytes(volume.size_bytes),
-            bytes(volume.used_bytes),
-            bytes(volume.free_bytes),
-            bytes(volume.allocated_bytes),
-            volume.columns.to_string(),
-            bytes(volume.interleave_bytes),
-            cached(&volume.cache),
-            logged(volume),
-            word(&volume.provisioning),
-            or_dash(volume.reason.as_ref()),
-        ]);
+        table.row_of(
+            volume,
+            [
+                volume.name.clone(),
+                volume.pool.clone(),
+                if volume.online { "online" } else { "offline" }.into(),
+                word(&volume.resiliency),
+                word(&volume.redundancy),
+                bytes(volume.size_bytes),
+                bytes(volume.used_bytes),
+                bytes(volume.free_bytes),
+                bytes(volume.allocated_bytes),
+                volume.columns.to_string(),
+                bytes(volume.interleave_bytes),
+                cached(&volume.cache),
+                logged(volume),
+                word(&volume.provisioning),
+                or_dash(volume.reason.as_ref()),
+            ],
+        );
     }
     table.print();
 }

@@ -115,7 +115,7 @@ pub(super) async fn info(image: &Path, chain: bool, parents: Parents, json: bool
         files::open(image, Mode::Read, parents).await?;
     }
     match (json, chain) {
-        (true, true) => print_json(&List { items: shown }),
+        (true, true) => print_json(&List::from(shown)),
         (true, false) => print_json(&shown.first()),
         (false, _) => {
             shown.iter().for_each(Shown::print);

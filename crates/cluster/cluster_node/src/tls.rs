@@ -72,6 +72,12 @@ impl LinkTls {
         Ok(Self { server: Arc::new(server), client: Arc::new(client) })
     }
 
+    /// What a listener of this node needs that other nodes connect to.
+    #[must_use]
+    pub fn server_config(&self) -> ServerConfig {
+        (*self.server).clone()
+    }
+
     /// Takes a connection from another node of the cluster; which one it is, [`is_of`] says.
     ///
     /// # Errors

@@ -43,6 +43,7 @@ mod iscsi;
 mod job;
 mod listener;
 mod node_disk;
+mod on_node;
 pub mod openapi;
 mod pool;
 mod pool_address;
@@ -97,6 +98,7 @@ pub use iscsi::{
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
+pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport,
     PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,
@@ -144,11 +146,14 @@ pub const SOCKET_NAME: &str = "holdfast.sock";
 pub struct List<T> {
     /// The things listed, sorted by what hurts most, then by name.
     pub items: Vec<T>,
+    /// In a cluster, the nodes that should have told of theirs and did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<Unanswered>,
 }
 
 impl<T> From<Vec<T>> for List<T> {
     fn from(items: Vec<T>) -> Self {
-        Self { items }
+        Self { items, unanswered: Vec::new() }
     }
 }
 
@@ -169,12 +174,15 @@ pub struct Done {
     /// The job that goes on with it, if it takes longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
+    /// The node whose job that is, where it is not the one that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 impl Done {
     /// Done, with a sentence.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), job: None }
+        Self { message: message.into(), job: None, node: None }
     }
 }

@@ -197,6 +197,9 @@ pub struct RebalanceReport {
     /// The job that follows it; absent after a dry run, and when there is nothing to move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<u64>,
+    /// The node whose job that is, where it is not the one that was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// A disk before and after a rebalancing.

@@ -146,6 +146,9 @@ pub struct Problem {
     /// For `confirmation-required`: the name that `confirm` must repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
+    /// With [`Code::OtherNode`], the node to ask, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 impl Problem {
@@ -161,6 +164,7 @@ impl Problem {
             todo: None,
             destroys: Vec::new(),
             confirm: None,
+            node: None,
         }
     }
 

@@ -226,7 +226,7 @@ const CORE: &[Route] = &[
         json::<CacheStatus>(),
     ),
     // --- volumes ---
-    get(Viewer, "/volumes", "volume_list", "Volumes.", json::<List<Volume>>()),
+    get(Viewer, "/volumes", "volume_list", "Volumes.", json::<List<OnNode<Volume>>>()),
     send(
         Operator,
         Post,
@@ -417,6 +417,6 @@ const CORE: &[Route] = &[
         json::<ConfigRequest>(),
         json::<ConfigDiff>(),
     ),
-    get(Viewer, "/jobs", "job_list", "Work that takes long.", json::<List<Job>>()),
+    get(Viewer, "/jobs", "job_list", "Work that takes long.", json::<List<OnNode<Job>>>()),
     get(Viewer, "/jobs/{job}", "job_show", "A job.", json::<Job>()),
 ];

@@ -212,6 +212,7 @@ impl Attempt {
             from: match peer {
                 Peer::Socket(_) => "socket".into(),
                 Peer::Network(from) => from.to_string(),
+                Peer::Node(number) => format!("node {}", node.node_called(number)),
             },
             operation: route.id.into(),
             request: format!("{} {}", route.method.lower().to_uppercase(), uri.path()),

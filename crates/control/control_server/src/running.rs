@@ -1,7 +1,7 @@
 //! A node that runs: data directory, parts, API; started and stopped as one.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::Steward;
@@ -15,10 +15,11 @@ use tokio::task::JoinHandle;
 
 use crate::backend::Backends;
 use crate::cluster::part::Part;
-use crate::cluster::{self, Carried, ChangeOver, Cluster, Membership};
+use crate::cluster::{self, Carried, ChangeOver, Cluster, Membership, of_members};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::http::router;
+use crate::network::Members;
 use crate::node::Node;
 use crate::socket::{ApiSocket, SocketPeer};
 use crate::system::Ownership;
@@ -47,6 +48,8 @@ pub struct Running {
     api: JoinHandle<std::io::Result<()>>,
     opening: JoinHandle<()>,
     part: Option<Part>,
+    /// Where other nodes are answered, of a node on given parts.
+    members: Option<Members>,
     leaving: Option<JoinHandle<()>>,
     watching: JoinHandle<()>,
     keeping: JoinHandle<()>,
@@ -84,6 +87,9 @@ impl Running {
         let mut running = Self::begin(options, data, clock.clone(), membership, parts).await?;
         if let Some(part) = &part {
             running.leaving = Some(tokio::spawn(watch_removal(part.steward().clone(), running.node.clone())));
+            if let Some(place) = running.node.place() {
+                part.answer_with(router(running.node.clone()), place);
+            }
         }
         running.part = part;
         Ok(running)
@@ -120,7 +126,13 @@ impl Running {
             }
             Ok(parts)
         };
-        Self::begin(options, data, clock, Some(membership), parts).await
+        let (at, tls) = (membership.api.parse().ok(), membership.tls.server_config());
+        let mut running = Self::begin(options, data, clock, Some(membership), parts).await?;
+        if let (Some(at), Some(place)) = (at, running.node.place()) {
+            let api = Arc::new(OnceLock::from((router(running.node.clone()), place)));
+            running.members = Some(Members::listen_at(at, Ok(tls), of_members(api))?);
+        }
+        Ok(running)
     }
 
     async fn begin(
@@ -195,6 +207,7 @@ impl Running {
             api,
             opening,
             part: None,
+            members: None,
             leaving: None,
             watching,
             keeping,
@@ -239,6 +252,9 @@ impl Running {
         if tokio::time::timeout(DRAIN, &mut api).await.is_err() {
             tracing::info!("requests under way were cut off");
             api.abort();
+        }
+        if let Some(members) = self.members {
+            members.stop().await;
         }
         // Opening holds the change lock; closing waits for it.
         let _ = self.opening.await;

@@ -45,7 +45,7 @@ pub(super) const ISCSI: &[Route] = &[
         json::<Confirm>(),
         json::<Done>(),
     ),
-    get(Viewer, "/luns", "lun_list", "LUNs.", json::<List<Lun>>()),
+    get(Viewer, "/luns", "lun_list", "LUNs.", json::<List<OnNode<Lun>>>()),
     send(Administrator, Post, "/luns", "lun_create", "Makes a LUN.", json::<LunCreate>(), json::<Lun>()),
     get(Viewer, "/luns/{lun}", "lun_show", "A LUN.", json::<Lun>()),
     send(
@@ -137,7 +137,7 @@ pub(super) const ISCSI: &[Route] = &[
         ),
         &["address"],
     ),
-    get(Viewer, "/sessions", "session_list", "Sessions of iSCSI and SMB.", json::<List<Session>>()),
+    get(Viewer, "/sessions", "session_list", "Sessions of iSCSI and SMB.", json::<List<OnNode<Session>>>()),
     send(
         Operator,
         Delete,

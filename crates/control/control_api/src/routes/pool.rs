@@ -7,7 +7,7 @@ use crate::*;
 
 /// The routes.
 pub(super) const POOLS: &[Route] = &[
-    get(Viewer, "/pools", "pool_list", "Pools.", json::<List<Pool>>()),
+    get(Viewer, "/pools", "pool_list", "Pools.", json::<List<OnNode<Pool>>>()),
     send(
         Administrator,
         Post,

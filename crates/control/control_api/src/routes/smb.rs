@@ -17,7 +17,7 @@ pub(super) const SMB: &[Route] = &[
         json::<SmbUpdate>(),
         json::<SmbStatus>(),
     ),
-    get(Viewer, "/shares", "share_list", "Shares.", json::<List<Share>>()),
+    get(Viewer, "/shares", "share_list", "Shares.", json::<List<OnNode<Share>>>()),
     send(
         Administrator,
         Post,
@@ -114,7 +114,7 @@ pub(super) const SMB: &[Route] = &[
         json::<Confirm>(),
         json::<Done>(),
     ),
-    get(Viewer, "/opens", "open_list", "What clients of shares have open.", json::<List<SmbOpen>>()),
+    get(Viewer, "/opens", "open_list", "What clients of shares have open.", json::<List<OnNode<SmbOpen>>>()),
     send(
         Operator,
         Delete,

@@ -61,13 +61,29 @@ pub(crate) struct Asker {
     session: Option<Hash>,
     /// The token that it has shown.
     token: Option<String>,
+    /// Another node says so, and has written down the name as the record of changes has it.
+    through_node: bool,
 }
 
 impl Asker {
+    /// Whom another node of the cluster asks for. Without a role it may nothing.
+    pub(crate) fn through_node(name: String, role: Option<Role>, proof: Option<Proof>) -> Self {
+        let (role, proof) = (role.unwrap_or(Role::Metrics), proof.unwrap_or(Proof::Token));
+        Self { name, role, proof, user: None, session: None, token: None, through_node: true }
+    }
+
     /// Who is on the machine: root, or the node's own user.
     pub(crate) fn local(uid: u32) -> Self {
         let name = format!("uid {uid}");
-        Self { name, role: Role::Administrator, proof: Proof::Socket, user: None, session: None, token: None }
+        Self {
+            name,
+            role: Role::Administrator,
+            proof: Proof::Socket,
+            user: None,
+            session: None,
+            token: None,
+            through_node: false,
+        }
     }
 
     /// As it is told to itself.
@@ -79,6 +95,7 @@ impl Asker {
     /// As the record of changes names it.
     pub(crate) fn who(&self) -> String {
         match &self.token {
+            _ if self.through_node => self.name.clone(),
             Some(id) => format!("token {id} {}", self.name).trim_end().to_owned(),
             // A user may be called "uid 0".
             None if self.proof == Proof::Session => format!("user {}", self.name),
@@ -200,6 +217,7 @@ impl Access {
             user: token.owner,
             session: None,
             token: Some(token.id.clone()),
+            through_node: false,
         })
     }
 
@@ -212,7 +230,15 @@ impl Access {
         match allowed.filter(|_| same) {
             Some((role, name)) => {
                 let user = Some(session.user);
-                Ok(Asker { name, role, proof: Proof::Session, user, session: Some(key), token: None })
+                Ok(Asker {
+                    name,
+                    role,
+                    proof: Proof::Session,
+                    user,
+                    session: Some(key),
+                    token: None,
+                    through_node: false,
+                })
             }
             None => {
                 self.sessions.lock().end(&key);
@@ -276,7 +302,18 @@ impl Access {
         self.sessions.lock().begin(key, account.sid, password_set, now);
         let user = Some(account.sid);
         let proof = Proof::Session;
-        Ok((Asker { name: account.name, role, proof, user, session: Some(key), token: None }, secret))
+        Ok((
+            Asker {
+                name: account.name,
+                role,
+                proof,
+                user,
+                session: Some(key),
+                token: None,
+                through_node: false,
+            },
+            secret,
+        ))
     }
 
     /// Ends the session of whoever asks; whether it had one.

@@ -1,27 +1,35 @@
 //! Where members, and nodes that want to join, are answered.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use cluster_identity::ClusterIdentity;
 use cluster_join::{ADMIT_PATH, JoinRequest, Kind, MAX_REQUEST_BYTES, Steward, admit};
+use cluster_node::is_of;
 use cluster_store_etcd::EtcdStore;
 use control_api::{Code, Problem};
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use serde::Serialize;
 use shard_runtime::Clock;
 use tokio::sync::Semaphore;
 
+use super::Cluster;
+use super::calls::BY_HEADER;
 use super::told::told;
-use crate::network::{Limits, Members, Place};
+use crate::network::{Limits, Members, Peer, Place, Shown, Through};
 
 /// Strangers that are looked at once: each costs readings of etcd, which beats must not wait for. Nodes join one after the other.
 const STRANGERS: usize = 2;
+
+/// What answers requests that other nodes pass on, from when it is there.
+pub(crate) type Api = Arc<OnceLock<(Router, Arc<Cluster>)>>;
 
 /// What answers need.
 struct Answering {
@@ -40,10 +48,36 @@ pub(crate) fn listen(
     steward: Arc<Steward>,
     store: EtcdStore,
     clock: Arc<dyn Clock>,
+    api: Api,
 ) -> Result<Members, Problem> {
     let answering = Arc::new(Answering { strangers: Semaphore::new(STRANGERS), steward, store, clock });
     let router = Router::new().route(ADMIT_PATH, post(let_in)).with_state(answering);
-    Members::listen(identity, router)
+    Members::listen(identity, router.fallback_service(of_members(api)))
+}
+
+/// What nodes ask for somebody who has asked them (`calls`); `api` answers, from when it is there.
+pub(crate) fn of_members(api: Api) -> Router {
+    Router::new().fallback(passed_on).with_state(api)
+}
+
+async fn passed_on(State(api): State<Api>, mut request: Request) -> Response {
+    let Some((router, cluster)) = api.get() else {
+        return refused(&Problem::new(Code::Unavailable, "This node is about to start."));
+    };
+    let shown = request.extensions_mut().remove::<Shown>().and_then(|shown| shown.0);
+    let said = request.headers_mut().remove(BY_HEADER);
+    let is_of = |node| is_of(shown.as_deref(), node);
+    match cluster.believed(said.as_ref().map_or(b"", HeaderValue::as_bytes), is_of) {
+        Ok((number, by)) => {
+            request.extensions_mut().insert(Peer::Node(number));
+            request.extensions_mut().insert(Through { who: by.who, role: by.role, proof: by.proof });
+            match TowerToHyperService::new(router.clone()).call(request).await {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            }
+        }
+        Err(problem) => refused(&problem),
+    }
 }
 
 async fn let_in(

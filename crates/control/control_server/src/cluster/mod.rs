@@ -13,6 +13,7 @@
 //! * A node on its own has none of this: no task, no store but its own, and a permit that looks at no clock.
 
 mod address;
+mod calls;
 mod change;
 mod clients;
 pub(crate) mod config;
@@ -56,8 +57,10 @@ use tokio::sync::{OnceCell, RwLock, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+pub(crate) use calls::Peer as NodePeer;
 pub(crate) use follow::Follows;
 pub(crate) use life::Life;
+pub(crate) use listener::of_members;
 pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
 pub use order::{Carried, ChangeOver, START_AGAIN};
@@ -118,6 +121,8 @@ pub(crate) struct Cluster {
     tls: LinkTls,
     /// Where links of other nodes arrive.
     links_at: Option<SocketAddr>,
+    /// To other nodes, for what is passed on to them.
+    kept_calls: calls::Kept,
 }
 
 impl Cluster {
@@ -145,6 +150,7 @@ impl Cluster {
             paths: Paths::new(of.addresses.first().map_or("", String::as_str)),
             tls: of.tls.clone(),
             links_at: of.listener.local_addr().ok(),
+            kept_calls: calls::Kept::default(),
         })
     }
 
@@ -347,9 +353,10 @@ impl Cluster {
         let name = self.name_of(owner);
         let place = place.filter(|place| !place.is_empty()).map(|place| format!(" ({place})"));
         let detail = format!("node {name}{} has it", place.unwrap_or_default());
-        Some(Problem::new(Code::OtherNode, detail).todo(format!(
+        let problem = Problem::new(Code::OtherNode, detail).todo(format!(
             "Ask node {name}; or move the pool here with `holdfast pool move`. `holdfast cluster status` says which node has which pool."
-        )))
+        ));
+        Some(Problem { node: Some(name), ..problem })
     }
 
     /// Says in the shared state that a pool is served in this epoch, for those who ask other nodes. Until it is said, or the epoch is over.

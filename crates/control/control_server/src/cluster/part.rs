@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::Router;
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
 use cluster_join::Steward;
 use cluster_store_etcd::EtcdStore;
@@ -10,6 +11,7 @@ use control_api::{Code, Problem};
 use shard_runtime::Clock;
 use tokio::task::JoinHandle;
 
+use super::Cluster;
 use super::listener;
 use super::membership::store_here as etcd_store;
 use super::order::Carried;
@@ -21,6 +23,7 @@ pub(crate) struct Part {
     steward: Arc<Steward>,
     working: JoinHandle<()>,
     members: Option<Members>,
+    api: listener::Api,
 }
 
 impl Part {
@@ -42,14 +45,20 @@ impl Part {
         let store = etcd_store(&identity)?;
         let steward = Steward::start(&folder, identity.clone(), store.clone(), carried.0).map_err(told)?;
         let working = tokio::spawn(steward.clone().work());
-        let members = match listener::listen(&identity, steward.clone(), store.clone(), clock) {
+        let api = listener::Api::default();
+        let members = match listener::listen(&identity, steward.clone(), store.clone(), clock, api.clone()) {
             Ok(members) => Some(members),
             Err(problem) => {
                 tracing::error!(%problem, "nodes cannot join at this one");
                 None
             }
         };
-        Ok(Some(Self { steward, working, members }))
+        Ok(Some(Self { steward, working, members, api }))
+    }
+
+    /// What other nodes pass on goes to this router from now on.
+    pub(crate) fn answer_with(&self, router: Router, cluster: Arc<Cluster>) {
+        let _ = self.api.set((router, cluster));
     }
 
     /// This store, too, is told where etcd is.

@@ -33,6 +33,8 @@ impl Listener {
     /// Whether it still may. Listening is no use of a session: one who has gone away is logged out in time.
     fn may(&self) -> bool {
         match self.peer {
+            // Nodes are not told of events: who asks another node listens there.
+            Peer::Node(_) => false,
             Peer::Socket(_) => true,
             Peer::Network(_) => {
                 self.node.identify_again(&self.headers).is_ok_and(|asker| asker.role >= Role::Viewer)

@@ -20,9 +20,10 @@ use control_api::routes::{Method, Route};
 use control_api::{Code, Problem, Proof, REQUEST_HEADER};
 
 use super::parts::{Failure, Outcome};
+use super::relay::{self, Asked, Remembered};
 use crate::access::Asker;
 use crate::audit::{Attempt, Subject};
-use crate::network::{Peer, Place};
+use crate::network::{Peer, Place, Through};
 use crate::node::Node;
 use crate::socket::SocketPeer;
 
@@ -31,6 +32,7 @@ use crate::socket::SocketPeer;
 pub(super) struct Gate {
     pub(super) node: Arc<Node>,
     pub(super) route: &'static Route,
+    pub(super) remembered: Arc<Remembered>,
 }
 
 /// Who has asked: there where somebody is known.
@@ -42,8 +44,18 @@ impl Gate {
     }
 
     /// Who asks, if it may.
-    fn admit(&self, peer: Peer, headers: &HeaderMap) -> (Known, Result<(), Problem>) {
+    fn admit(
+        &self,
+        peer: Peer,
+        through: Option<&Through>,
+        headers: &HeaderMap,
+    ) -> (Known, Result<(), Problem>) {
         let asker = match peer {
+            Peer::Node(_) => {
+                through.map(|by| Asker::through_node(by.who.clone(), by.role, by.proof)).ok_or_else(|| {
+                    Problem::new(Code::Unauthenticated, "The node does not say for whom it asks.")
+                })
+            }
             Peer::Socket(uid) => Ok(Asker::local(uid)),
             Peer::Network(_) => self.node.identify(headers),
         };
@@ -100,18 +112,19 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
         return Failure::from(problem).into_response();
     };
     request.extensions_mut().insert(peer);
-    let (mut asker, mut admitted) = gate.admit(peer, request.headers());
+    let through = request.extensions_mut().remove::<Through>();
+    let (mut asker, mut admitted) = gate.admit(peer, through.as_ref(), request.headers());
     let mut attempt = gate
         .changes()
         .then(|| Attempt::new(gate.node.clone(), gate.route, request.uri(), asker.as_ref(), peer));
     let most = super::most_bytes(gate.route);
     if admitted.is_ok() {
         let (parts, body) = request.into_parts();
-        let body = if let Peer::Network(_) = peer { patient(body) } else { body };
+        let body = if let Peer::Socket(_) = peer { body } else { patient(body) };
         let body = match most {
             Some(most) => match whole(body, most, asker.is_some()).await {
                 Ok(bytes) => {
-                    (asker, admitted) = gate.admit(peer, &parts.headers);
+                    (asker, admitted) = gate.admit(peer, through.as_ref(), &parts.headers);
                     Body::from(bytes)
                 }
                 Err(problem) => {
@@ -132,11 +145,18 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
     if let Some(attempt) = &attempt {
         request.extensions_mut().insert::<Subject>(attempt.subject());
     }
+    let asked = Asked {
+        node: gate.node.clone(),
+        route: gate.route,
+        by: relay::by(asker.as_ref()),
+        remembered: gate.remembered.clone(),
+        relayed: matches!(peer, Peer::Node(_)),
+    };
     request.extensions_mut().insert::<Known>(asker);
     let place = request.extensions_mut().remove::<Arc<Place>>();
     let work = async move {
         let _place = place;
-        let response = next.run(request).await;
+        let response = asked.answer(request, next).await;
         if let Some(attempt) = &mut attempt {
             let outcome = response.extensions().get::<Outcome>().map_or("done", |outcome| outcome.0.as_str());
             attempt.ended(response.status().as_u16(), outcome);

@@ -10,6 +10,7 @@ mod node_handlers;
 mod pages;
 mod parts;
 mod qos_handlers;
+mod relay;
 mod smb_handlers;
 mod snapshot_handlers;
 
@@ -48,6 +49,7 @@ fn most_bytes(route: &Route) -> Option<usize> {
 /// The router over the whole table.
 pub(crate) fn router(node: Arc<Node>) -> Router {
     let mut router = Router::new();
+    let remembered = Arc::<relay::Remembered>::default();
     for route in ROUTES {
         let filter = match route.method {
             RouteMethod::Get => MethodFilter::GET,
@@ -58,7 +60,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         };
         // The test below makes sure that there is one.
         if let Some(handler) = handlers::handler(route.id, filter) {
-            let gate = Gate { node: node.clone(), route };
+            let gate = Gate { node: node.clone(), route, remembered: remembered.clone() };
             let handler = handler
                 // The gate limits it.
                 .layer(DefaultBodyLimit::disable())

@@ -14,10 +14,8 @@ use super::parts::{Sent, answer};
 use crate::cluster::By;
 use crate::node::Node;
 
-/// Who asks, for a node that is asked through this one.
 fn by(known: Known) -> By {
-    let (proof, role) = (known.as_ref().map(|asker| asker.proof), known.as_ref().map(|asker| asker.role));
-    By { who: known.map_or_else(|| "nobody".into(), |asker| asker.who()), proof, role }
+    super::relay::by(known.as_ref())
 }
 
 /// The handler of the route named `id`.

@@ -62,13 +62,24 @@ impl Members {
     /// # Errors
     /// When the address cannot be had.
     pub(crate) fn listen(identity: &ClusterIdentity, router: Router) -> Result<Self, Problem> {
-        let at: SocketAddr = identity.record.api_address;
+        Self::listen_at(identity.record.api_address, tls(identity), router)
+    }
+
+    /// The same at this address, with these certificates.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub(crate) fn listen_at(
+        at: SocketAddr,
+        tls: Result<ServerConfig, String>,
+        router: Router,
+    ) -> Result<Self, Problem> {
         let failed = |why: String| {
             Problem::new(Code::Io, format!("The address for members of the cluster, {at}: {why}.")).todo(
                 "It is in cluster/identity.toml of the data directory. Nodes cannot join here meanwhile.",
             )
         };
-        let tls = tls(identity).map_err(failed)?;
+        let tls = tls.map_err(failed)?;
         let listener = super::bind(at).map_err(|error| failed(error.to_string()))?;
         listener.set_nonblocking(true).map_err(|error| failed(error.to_string()))?;
         let listener =

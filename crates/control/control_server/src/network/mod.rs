@@ -24,10 +24,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use control_api::{Code, HttpCertificate, HttpConfig, Listener, Problem};
+use control_api::{Code, HttpCertificate, HttpConfig, Listener, Problem, Proof, Role};
 use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::runtime::Handle;
@@ -47,7 +48,21 @@ pub(crate) enum Peer {
     Socket(u32),
     /// The network.
     Network(SocketAddr),
+    /// Another node of the cluster, of this number, for somebody who has asked that one ([`Through`] says who).
+    Node(u16),
 }
+
+/// For whom another node asks; believed, as the node is one of the cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Through {
+    pub(crate) who: String,
+    pub(crate) role: Option<Role>,
+    pub(crate) proof: Option<Proof>,
+}
+
+/// The certificates that the other side of a connection has shown, which were verified.
+#[derive(Clone)]
+pub(crate) struct Shown(pub(crate) Option<Arc<[CertificateDer<'static>]>>);
 
 /// Before a given certificate ends, people are told for so long.
 pub(crate) const ENDS_SOON_SECONDS: u64 = 21 * 24 * 3600;

@@ -19,9 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::Peer;
 use super::limits::{Connections, Limits, Place};
 use super::stall::Stalling;
+use super::{Peer, Shown};
 use crate::http::Failure;
 
 /// What accepts on one address.
@@ -70,11 +70,12 @@ impl Acceptor {
             Ok(Err(error)) => return tracing::debug!(%from, %error, "no TLS"),
             Err(_) => return tracing::debug!(%from, "no TLS in time"),
         };
+        let shown = Shown(tls.get_ref().1.peer_certificates().map(Into::into));
         let mut stopped = self.stopped.clone();
         let limits = self.limits;
         let service = service_fn(move |request| {
-            let this = self.clone();
-            async move { Ok::<_, Infallible>(this.answer(request, from).await) }
+            let (this, shown) = (self.clone(), shown.clone());
+            async move { Ok::<_, Infallible>(this.answer(request, from, shown).await) }
         });
         let mut server = http1::Builder::new();
         server
@@ -96,7 +97,7 @@ impl Acceptor {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>, from: SocketAddr) -> Response {
+    async fn answer(&self, request: Request<Incoming>, from: SocketAddr, shown: Shown) -> Response {
         let Some(room) = self.requests.take(from.ip(), &self.limits.of_requests()) else {
             let problem = Problem::new(Code::Unavailable, "Too many requests are under way.")
                 .todo("Ask again in a moment.");
@@ -106,6 +107,7 @@ impl Acceptor {
         };
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(Peer::Network(from));
+        request.extensions_mut().insert(shown);
         // What is begun goes on when the connection is cut, and takes its place until it ends.
         let room = Arc::new(room);
         request.extensions_mut().insert(Arc::clone(&room));

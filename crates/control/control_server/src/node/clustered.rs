@@ -56,7 +56,7 @@ impl Node {
         self.driven.load(Ordering::Acquire)
     }
 
-    fn cluster(&self) -> Result<&Arc<Cluster>, Problem> {
+    pub(super) fn cluster(&self) -> Result<&Arc<Cluster>, Problem> {
         self.cluster.get().ok_or_else(|| {
             Problem::new(Code::WrongState, "This node is on its own: it belongs to no cluster.")
                 .todo("`holdfast cluster init` makes it the first node of one.")
@@ -66,22 +66,6 @@ impl Node {
     /// Why a pool cannot be used at this node: another one has it.
     pub(super) fn not_here(&self, pool: Uuid) -> Option<Problem> {
         self.cluster.get()?.not_here(pool)
-    }
-
-    /// Where pools are that other nodes have, in one problem; none where all are here.
-    pub(super) fn elsewhere(&self) -> Option<Problem> {
-        let cluster = self.cluster.get()?;
-        let pools = self.config.with(|config| config.pools.clone());
-        let mut found = pools.iter().filter_map(|pool| Some((pool, cluster.not_here(pool.guid)?))).map(
-            |(pool, problem)| Problem {
-                detail: format!("pool {}: {}", pool.name, problem.detail),
-                ..problem
-            },
-        );
-        let first = found.next()?;
-        let details: Vec<String> =
-            std::iter::once(first.detail.clone()).chain(found.map(|other| other.detail)).collect();
-        Some(Problem { detail: details.join("; "), ..first })
     }
 
     /// Whether a thing on a volume may be served by another node: its volume is in no pool that is here, and not all pools are.

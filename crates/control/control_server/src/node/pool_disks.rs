@@ -191,6 +191,7 @@ impl Node {
         Ok(Done {
             message: format!("Disk {name} is being emptied and then leaves the pool."),
             job: Some(job),
+            node: None,
         })
     }
 
@@ -284,6 +285,10 @@ impl Node {
         let job = self.jobs.start(JobKind::Replace, &format!("disk {name}"), now_ms, wall);
         self.jobs.progress(job, member.allocated_bytes, leaves(JobKind::Replace), now_ms);
         tokio::spawn(self.clone().finish_drain((job, JobKind::Replace), guid, member.guid, name.clone()));
-        Ok(Done { message: format!("What disk {name} held is being restored elsewhere."), job: Some(job) })
+        Ok(Done {
+            message: format!("What disk {name} held is being restored elsewhere."),
+            job: Some(job),
+            node: None,
+        })
     }
 }

@@ -49,7 +49,7 @@ impl Node {
         let (now_ms, wall) = self.times();
         let job = self.jobs.start(JobKind::Repair, &format!("pool {}", info.name), now_ms, wall);
         self.jobs.progress(job, left, "copies are being restored", now_ms);
-        Ok(Done { message: format!("Pool {} is being repaired.", info.name), job: Some(job) })
+        Ok(Done { message: format!("Pool {} is being repaired.", info.name), job: Some(job), node: None })
     }
 
     /// Begins to read everything and to heal what is damaged.
@@ -85,7 +85,7 @@ impl Node {
             self.jobs.progress(job, plan.bytes, "slabs are being moved", now_ms);
             job
         });
-        Ok(RebalanceReport { bytes: plan.bytes, disks, job })
+        Ok(RebalanceReport { bytes: plan.bytes, disks, job, node: None })
     }
 
     /// Verifies all structures of a pool.

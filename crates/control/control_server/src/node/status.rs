@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use control_api::{
-    CheckFinding, CheckReport, Counts, JobState, LunState, Pool, Problem, RequestMemory, Severity, Status,
+    CheckFinding, CheckReport, Counts, Issue, JobState, LunState, Pool, Problem, RedundancyState,
+    RequestMemory, Severity, Status, Verdict,
 };
 use observe::Inspect;
 use sha2::{Digest, Sha256};
@@ -115,7 +116,7 @@ impl Node {
     }
 
     /// The node's name: the configured one, or the machine's.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         if let Some(cluster) = self.cluster.get() {
             return cluster.called().to_owned();
         }
@@ -186,6 +187,17 @@ impl Node {
             "config": self.config.get().redacted(),
         }))
     }
+}
+
+/// The sentence over what several nodes have found, whose worst verdict this is.
+pub(crate) fn headline(ready: bool, empty: bool, worst: Verdict, issues: &[Issue]) -> (Verdict, String) {
+    let redundancy = match worst {
+        Verdict::Unavailable => RedundancyState::Unavailable,
+        Verdict::Reduced => RedundancyState::Reduced,
+        Verdict::Restoring => RedundancyState::Restoring,
+        Verdict::FullyRedundant | Verdict::Empty => RedundancyState::Full,
+    };
+    findings::headline(ready, empty, Some(redundancy).filter(|_| !empty), issues)
 }
 
 /// What a check found, as a report.

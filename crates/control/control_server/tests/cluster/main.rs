@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod addresses;
+mod anywhere;
 #[path = "../common/mod.rs"]
 mod common;
 mod names;

@@ -37,6 +37,12 @@ fn patient() -> Settings {
     }
 }
 
+/// An address that nobody uses.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").to_string()
+}
+
 /// What all nodes have in common.
 pub(crate) struct World {
     pub(crate) machine: Arc<Machine>,
@@ -82,7 +88,7 @@ impl World {
             name: format!("n{number}"),
             listener,
             addresses: vec![address],
-            api: String::new(),
+            api: free_address(),
             bus: String::new(),
             tls,
             timings: Timings::new(patient()).expect("times"),

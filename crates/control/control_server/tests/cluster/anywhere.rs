@@ -1,0 +1,89 @@
+//! The whole cluster is seen from any node, and asked of any.
+
+use serde_json::{Value, json};
+
+use crate::world::{Member, World, comes, make};
+
+fn items(node: &Member, path: &str) -> Vec<Value> {
+    node.get(path)["items"].as_array().cloned().unwrap_or_default()
+}
+
+/// A pool `q` with a volume `w`, on the disks that `make` has left.
+fn make_other(node: &Member) {
+    node.send("POST", "/v1/pools", &json!({ "name": "q", "disks": ["c", "d"], "confirm": "q" }));
+    node.send("POST", "/v1/volumes", &json!({ "name": "w", "pool": "q", "size_bytes": 1 << 30 }));
+}
+
+#[test]
+fn any_node_tells_of_all_and_does_what_another_one_has_to_do() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let second = world.start(2);
+    comes("the second node takes part", || second.takes_part());
+    comes("each knows the other", || first.get("/v1/cluster")["nodes"].as_array().map(Vec::len) == Some(2));
+    comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
+    make_other(&second);
+    comes("the first node knows", || first.pool("q") == ("n2".into(), "online".into()));
+
+    // Lists are the same everywhere, and say which node has what.
+    for node in [&first, &second] {
+        let of = |path: &str| -> Vec<(String, String)> {
+            let text = |item: &Value, field: &str| item[field].as_str().unwrap_or_default().to_owned();
+            let mut all: Vec<_> =
+                items(node, path).iter().map(|item| (text(item, "name"), text(item, "node"))).collect();
+            all.sort();
+            all
+        };
+        let both = |a: &str, b: &str| vec![(a.to_owned(), "n1".to_owned()), (b.to_owned(), "n2".to_owned())];
+        comes("pools", || of("/v1/pools") == both("p", "q"));
+        comes("volumes", || of("/v1/volumes") == both("v", "w"));
+        let lun = items(node, "/v1/luns").remove(0);
+        assert_eq!((&lun["node"], &lun["problem"]), (&json!("n1"), &Value::Null), "{lun}");
+        let share = items(node, "/v1/shares").remove(0);
+        assert_eq!((&share["node"], &share["online"]), (&json!("n1"), &json!(true)), "{share}");
+        let status = node.get("/v1/status");
+        assert_eq!(status["issues"], json!([]), "{status}");
+        assert_eq!(status["counts"]["volumes"], 2, "{status}");
+        assert_eq!(status["counts"]["luns_online"], 1, "{status}");
+        let disks = items(node, "/v1/disks");
+        assert!(disks.iter().all(|disk| disk["state"] == "online"), "{disks:?}");
+        assert_eq!(disks.len(), 4, "{disks:?}");
+    }
+
+    // What another node has is asked of it: looked at, changed, confirmed, refused.
+    assert_eq!(second.get("/v1/pools/p")["name"], "p");
+    assert_eq!(second.get("/v1/volumes/v")["pool"], "p");
+    let made = json!({ "name": "l2", "volume": "v", "size_bytes": 8192 });
+    second.send("POST", "/v1/luns", &made);
+    assert_eq!(first.get("/v1/luns/l2")["name"], "l2");
+    second.send("POST", "/v1/pools/p/scrub", &Value::Null);
+    let told = second.refused("DELETE", "/v1/luns/l2", &json!({}), "confirmation-required");
+    assert!(told.contains("l2"), "{told}");
+    second.send("DELETE", "/v1/luns/l2", &json!({ "confirm": "l2" }));
+    first.refused("GET", "/v1/luns/l2", &Value::Null, "not-found");
+    let told = second.refused("GET", "/v1/volumes/none", &Value::Null, "other-node");
+    assert!(told.contains("none"), "{told}");
+    // The owner has written down who it was, and through whom it came.
+    let recorded = first.get("/v1/audit").to_string();
+    assert!(recorded.contains("node n2") && recorded.contains("lun_delete"), "{recorded}");
+
+    // A node that stands still is named, and what it had is shown as it was known.
+    second.freeze();
+    comes("it is said who does not answer", || {
+        let list = first.get("/v1/volumes");
+        let told = list["unanswered"][0]["detail"].as_str().unwrap_or_default().to_owned();
+        let known = list["items"].as_array().into_iter().flatten().find(|item| item["name"] == "w").cloned();
+        told.contains("1 volume is shown as it was known")
+            && known.is_some_and(|item| item["online"] == false)
+    });
+    second.thaw();
+    comes("all is well again", || {
+        let list = first.get("/v1/volumes");
+        list["unanswered"].is_null() && list["items"].as_array().map(Vec::len) == Some(2)
+    });
+    for node in [first, second] {
+        node.stop();
+    }
+}
