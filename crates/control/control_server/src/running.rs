@@ -14,8 +14,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::backend::Backends;
+use crate::cluster::listener::of_members;
 use crate::cluster::part::Part;
-use crate::cluster::{self, Carried, ChangeOver, Cluster, Membership, of_members};
+use crate::cluster::{self, Carried, ChangeOver, Cluster, Membership};
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::http::router;

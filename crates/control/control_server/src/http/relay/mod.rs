@@ -35,7 +35,8 @@ use serde_json::Value;
 use super::parts::{Failure, Outcome};
 use crate::access::Asker;
 use crate::cluster::{By, NodePeer};
-use crate::node::{Node, Thing};
+use crate::node::Node;
+use crate::node::elsewhere::Thing;
 use merge::Told;
 use rule::{Merge, Rule, rule};
 

@@ -3,7 +3,7 @@
 use axum::http::Uri;
 use control_api::routes::Route;
 
-use crate::node::Thing;
+use crate::node::elsewhere::Thing;
 
 /// Who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
