@@ -1,5 +1,7 @@
 //! `holdfast cluster …`: how it is; making a cluster, joining and leaving one.
 
+mod rebalance;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +41,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         here: Here,
     },
+    /// Move pools home, and from nodes with more to do to nodes with less, with the fewest moves. Any node is asked.
+    Rebalance(rebalance::Args),
     /// Take this node out of its cluster; it is one on its own again, without the cluster's pools.
     Leave,
 }
@@ -126,6 +130,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 client.post("/cluster/join", &ClusterJoin { token, address, node_name }).await?;
             show(context, &changed(context, &ordered).await?)
         }
+        Command::Rebalance(args) => args.run(context).await,
         Command::Leave => {
             let ordered: ClusterPlace = client.post("/cluster/leave", &()).await?;
             show(context, &changed(context, &ordered).await?)

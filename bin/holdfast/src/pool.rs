@@ -32,7 +32,7 @@ pub(crate) enum Command {
         #[arg(value_name = "NODE")]
         to: String,
     },
-    /// Give a pool an address that moves with it: clients reach what is on it there, whichever node has it.
+    /// Give a pool an address that moves with it, at which clients reach what is on it whichever node has it; or a home among the nodes.
     Set(address::Args),
     /// Show a pool with its disks and volumes.
     Show {
@@ -431,6 +431,9 @@ fn print_detail(detail: &PoolDetail) {
     print(&[detail.pool.clone().into()]);
     outln!();
     detail.pool.address.iter().for_each(address::print);
+    if !detail.pool.home.is_empty() {
+        outln!("Home: node {}.\n", detail.pool.home.join(", then "));
+    }
     let headings = [
         "MEMBER",
         "STATE",

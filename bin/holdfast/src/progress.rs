@@ -23,6 +23,14 @@ pub(crate) fn bar(total: u64, what: &str, quiet: bool) -> ProgressBar {
         .with_message(what.to_owned())
 }
 
+/// A bar over steps that take about as long each, shown on a terminal only.
+pub(crate) fn steps(total: u64, quiet: bool) -> ProgressBar {
+    let bar = bar(total, "", quiet);
+    let style = "{wide_bar} {pos}/{len} {eta} left  {msg}";
+    bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
 /// How a job ended that did not do what it was for.
 fn ended(job: &Job) -> String {
     let how = if job.state == JobState::Cancelled { "was taken back" } else { "failed" };

@@ -1,4 +1,4 @@
-//! `holdfast pool set`: the address of a pool.
+//! `holdfast pool set`: the address of a pool, and its home.
 
 use control_api::{PoolAddress, PoolDetail, PoolUpdate};
 use control_client::{Client, segment};
@@ -11,7 +11,7 @@ pub(crate) struct Args {
     /// The pool.
     pool: String,
     /// The address with the bits of its network, as 192.0.2.50/24: one that no machine has.
-    #[arg(long, value_name = "ADDRESS/BITS", required_unless_present_any = ["no_address", "interface"])]
+    #[arg(long, value_name = "ADDRESS/BITS", required_unless_present_any = ["no_address", "interface", "home", "no_home"])]
     address: Option<String>,
     /// The interface that gets it on each node; else it is the one that has another address of the network.
     #[arg(long, value_name = "NAME", conflicts_with = "no_address")]
@@ -19,13 +19,20 @@ pub(crate) struct Args {
     /// Take its address away.
     #[arg(long, conflicts_with = "address")]
     no_address: bool,
+    /// Nodes of the cluster where it should be, the preferred one first: it goes to the first of them that takes pools.
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    home: Vec<String>,
+    /// Let it be anywhere.
+    #[arg(long, conflicts_with = "home")]
+    no_home: bool,
 }
 
 impl Args {
     /// Asks for it; the pool as it is then.
     pub(super) async fn run(self, client: &Client) -> CliResult<PoolDetail> {
         let address = if self.no_address { Some(String::new()) } else { self.address };
-        let update = PoolUpdate { address, interface: self.interface };
+        let home = (self.no_home || !self.home.is_empty()).then_some(self.home);
+        let update = PoolUpdate { address, interface: self.interface, home };
         Ok(client.patch(&format!("/pools/{}", segment(&self.pool)), &update).await?)
     }
 }

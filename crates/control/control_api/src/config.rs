@@ -152,6 +152,23 @@ pub struct PolicyConfig {
     pub space_warning_percent: u8,
     /// Percent of a pool in use from which on that is told of once more, in the log too; 0 for never.
     pub space_critical_percent: u8,
+    /// Which pools of a cluster move by themselves.
+    pub pool_moves: PoolMoves,
+    /// Seconds for which no node has come, gone or been paused before they do.
+    pub pool_moves_after_seconds: u64,
+}
+
+/// Which pools of a cluster move by themselves, when the nodes have been the same for a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolMoves {
+    /// None: `cluster rebalance` is asked for.
+    Manual,
+    /// Those that have a home, to it.
+    #[default]
+    Home,
+    /// These, and others from nodes with more to do to nodes with less.
+    Balance,
 }
 
 impl Default for PolicyConfig {
@@ -173,6 +190,9 @@ impl Default for PolicyConfig {
             reserve_disks: 0,
             space_warning_percent: 70,
             space_critical_percent: 90,
+            pool_moves: PoolMoves::Home,
+            // Who comes back may go again soon.
+            pool_moves_after_seconds: 600,
         }
     }
 }
@@ -266,13 +286,16 @@ pub struct PoolConfig {
     /// The interface that gets the address; absent for the one that has another address of its network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Nodes of the cluster where it should be: the first of them that takes pools. Empty for any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub home: Vec<String>,
 }
 
 impl PoolConfig {
-    /// A pool without an address of its own.
+    /// A pool without an address of its own, and without a home.
     #[must_use]
     pub fn new(name: &str, guid: Uuid) -> Self {
-        Self { name: name.to_owned(), guid, address: None, interface: None }
+        Self { name: name.to_owned(), guid, address: None, interface: None, home: Vec::new() }
     }
 }
 

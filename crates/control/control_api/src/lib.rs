@@ -28,6 +28,7 @@ mod access;
 mod account;
 mod cache;
 mod cluster;
+mod cluster_balance;
 mod cluster_status;
 mod config;
 mod config_check;
@@ -71,16 +72,17 @@ pub use cache::{
     ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,
 };
 pub use cluster::{ClusterInit, ClusterJoin, ClusterPlace, ClusterToken, GivenEtcd};
+pub use cluster_balance::{BalanceMove, BalanceNode, BalanceReason, BalanceStay, ClusterBalance};
 pub use cluster_status::{
     ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, NodePause, PoolMove,
 };
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, DiskLogin, ISCSI_DISK,
-    NodeConfig, PolicyConfig, PoolConfig, RBD_DISK,
+    NodeConfig, PolicyConfig, PoolConfig, PoolMoves, RBD_DISK,
 };
 pub use config_check::{
-    CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_iscsi_name,
-    check_name,
+    CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_home,
+    check_iscsi_name, check_name,
 };
 pub use config_diff::REDACTED;
 pub use config_parts::{LocalConfig, LocalHttp, LocalSmb, SharedConfig, SharedHttp, SharedSmb};

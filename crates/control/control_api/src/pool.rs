@@ -79,6 +79,15 @@ pub struct Pool {
     /// Where clients reach what is on it, whichever node has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<PoolAddress>,
+    /// Nodes of the cluster where it should be, the preferred one first; empty for any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub home: Vec<String>,
+    /// What its volumes do, in normalised I/Os (of 8 KiB) a second, averaged over ten minutes. Absent while it has not been open here for a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<u64>,
+    /// Why it stays with its node whatever that has to do, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stays: Option<String>,
 }
 
 /// A disk as a pool sees it.

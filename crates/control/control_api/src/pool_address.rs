@@ -87,6 +87,9 @@ pub struct PoolUpdate {
     /// The interface that gets it on each node, as `eth1`; empty for the one that has another address of its network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// Nodes of the cluster where it should be, the preferred one first; empty for any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub home: Option<Vec<String>>,
 }
 
 /// The service address of a pool, and where it is.

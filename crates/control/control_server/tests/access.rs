@@ -163,6 +163,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("job_list", Looks),
     ("job_show", Looks),
     ("cluster_show", Looks),
+    ("cluster_balance", Looks),
     ("node_pause", Changes),
     ("node_resume", Changes),
     ("pool_move", Changes),

@@ -14,6 +14,13 @@ pub(super) const NODES: &[Route] = &[
         "Who owns which pool, who is away, and what a further loss would do.",
         json::<ClusterStatus>(),
     ),
+    get(
+        Viewer,
+        "/cluster/balance",
+        "cluster_balance",
+        "Which pools should move to which nodes: home, or to where there is less to do.",
+        json::<ClusterBalance>(),
+    ),
     send(
         Operator,
         Post,

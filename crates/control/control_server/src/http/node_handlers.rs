@@ -24,6 +24,9 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
     type K = Extension<Known>;
     Some(match id {
         "cluster_show" => handle(f, async |State(n): S| answer(n.cluster_show().await)),
+        "cluster_balance" => {
+            handle(f, async |State(n): S, Extension(k): K| answer(n.cluster_balance(&by(k)).await))
+        }
         "node_pause" => {
             handle(f, async |State(n): S, Extension(k): K, Path(p): P, Sent(b): Sent<NodePause>| {
                 answer(n.node_pause(&p, b.drain, &by(k)).await)

@@ -220,10 +220,10 @@ impl Node {
         })
     }
 
-    /// Changes a pool's service address. The node that has the pool is asked: it looks whether the address is free.
+    /// Changes a pool's service address and home. The node that has the pool is asked: it looks whether the address is free.
     ///
     /// # Errors
-    /// When there is no such pool here, or the address cannot be its own.
+    /// When there is no such pool here, the address cannot be its own, or the cluster has no such nodes.
     pub async fn pool_update(&self, name: &str, update: PoolUpdate) -> Result<PoolDetail, Problem> {
         let (guid, _) = self.pool(name)?;
         let mut before = None;
@@ -241,9 +241,15 @@ impl Node {
             if let Some(interface) = &update.interface {
                 wanted.interface = or_none(interface);
             }
+            if let Some(home) = &update.home {
+                wanted.home.clone_from(home);
+            }
             Some(wanted)
         });
         let wanted = wanted.ok_or_else(|| missing("pool", name, "holdfast pool list"))?;
+        if let Some(home) = &update.home {
+            self.refuse_no_home(&wanted, home)?;
+        }
         if wanted.address.is_none() && wanted.interface.is_some() {
             let detail = format!("Pool {} has no address that could be on an interface.", wanted.name);
             return Err(Problem::new(Code::InvalidRequest, detail)
@@ -259,7 +265,8 @@ impl Node {
         self.config.change(|config| {
             let found = config.pools.iter_mut().find(|pool| pool.guid == guid);
             let found = found.ok_or_else(|| missing("pool", name, "holdfast pool list"))?;
-            (found.address, found.interface) = (wanted.address.clone(), wanted.interface.clone());
+            (found.address, found.interface, found.home) =
+                (wanted.address.clone(), wanted.interface.clone(), wanted.home.clone());
             Ok(())
         })?;
         self.settle_addresses().await;

@@ -4,6 +4,7 @@ mod access;
 mod accounts;
 mod addresses;
 mod apply;
+mod balance;
 mod cache;
 mod chap;
 mod claimants;
@@ -31,6 +32,7 @@ mod path;
 mod pool_disks;
 mod pool_export;
 mod pool_forget;
+mod pool_load;
 mod pool_upkeep;
 mod pools;
 mod processors;
@@ -212,6 +214,10 @@ pub struct Node {
     events: Events,
     changing: Changing,
     addresses: held_addresses::Addresses,
+    pool_loads: pool_load::PoolLoads,
+    quiet: balance::Quiet,
+    /// Held by whoever moves pools that nobody has asked to.
+    balancing: tokio::sync::Mutex<()>,
     /// Names of LUNs whose files are being made.
     making: Mutex<BTreeSet<String>>,
     /// Names of volumes that are being made.
@@ -250,6 +256,9 @@ impl Node {
             events: Events::default(),
             changing: Changing::default(),
             addresses: held_addresses::Addresses::default(),
+            pool_loads: pool_load::PoolLoads::default(),
+            quiet: balance::Quiet::default(),
+            balancing: tokio::sync::Mutex::new(()),
             audit: Audit::new(data.join("audit.jsonl")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,

@@ -74,7 +74,7 @@ impl Node {
         let mut pools: Vec<Pool> = slots
             .into_iter()
             .map(|(guid, slot)| match slot.handle {
-                Some(handle) => summary(&self.pool_info(&handle)),
+                Some(handle) => self.summary_of(&self.pool_info(&handle)),
                 None => match self.not_here(guid) {
                     Some(why) => Pool {
                         state: PoolState::Elsewhere,
@@ -90,22 +90,30 @@ impl Node {
             for pool in &mut pools {
                 let configured = config.pools.iter().find(|known| known.guid == pool.guid);
                 pool.address = configured.and_then(|known| self.addresses.shown(known));
+                pool.home = configured.map(|known| known.home.clone()).unwrap_or_default();
             }
         });
         pools.sort_by(|a, b| (a.redundancy, a.state, &a.name).cmp(&(b.redundancy, b.state, &b.name)));
         Ok(pools)
     }
 
+    /// A pool of this node for a list.
+    fn summary_of(&self, info: &PoolInfo) -> Pool {
+        let load = self.pool_loads.of(info.guid);
+        Pool { load, stays: self.why_stays(info.guid, info), ..summary(info) }
+    }
+
     /// A pool with its parts.
     pub async fn pool_show(&self, name: &str) -> Result<PoolDetail, Problem> {
         let (guid, handle) = self.pool(name)?;
         let info = self.pool_info(&handle);
-        let address = self.config.with(|config| {
-            let configured = config.pools.iter().find(|known| known.guid == guid)?;
-            self.addresses.shown(configured)
+        let (address, home) = self.config.with(|config| {
+            let configured = config.pools.iter().find(|known| known.guid == guid);
+            let home = configured.map(|known| known.home.clone()).unwrap_or_default();
+            (configured.and_then(|known| self.addresses.shown(known)), home)
         });
         Ok(PoolDetail {
-            pool: Pool { address, ..summary(&info) },
+            pool: Pool { address, home, ..self.summary_of(&info) },
             members: info.members,
             spaces: info.spaces.into_iter().map(|space| space.state).collect(),
             scrub: info.scrub,
@@ -453,6 +461,9 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         slab_bytes: 0,
         epoch: 0,
         address: None,
+        home: Vec::new(),
+        load: None,
+        stays: None,
     }
 }
 
@@ -487,6 +498,9 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
         slab_bytes: info.slab_bytes,
         epoch: info.epoch,
         address: None,
+        home: Vec::new(),
+        load: None,
+        stays: None,
     }
 }
 

@@ -17,6 +17,9 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// How often schedules are looked at: snapshots may be that late.
 const SCHEDULES_EVERY: Duration = Duration::from_secs(10);
 
+/// How often it is looked what pools do, and which pool of a cluster should move by itself.
+const LOADS_EVERY: Duration = Duration::from_secs(10);
+
 /// How often caches are held against the memory that is left.
 const BALANCE_EVERY: Duration = Duration::from_secs(1);
 
@@ -26,6 +29,7 @@ impl Node {
         let mut last_look = self.clock.now();
         let mut last_schedules = None;
         let mut last_balance = last_look;
+        let mut last_loads = last_look;
         loop {
             tokio::select! {
                 () = tokio::time::sleep(PROGRESS_EVERY) => {}
@@ -42,6 +46,11 @@ impl Node {
             if now.since(last_balance) >= BALANCE_EVERY {
                 last_balance = now;
                 self.balance_caches().await;
+            }
+            if now.since(last_loads) >= LOADS_EVERY {
+                last_loads = now;
+                self.look_at_loads();
+                self.begin_balance();
             }
             if now.since(last_look) >= every {
                 last_look = now;

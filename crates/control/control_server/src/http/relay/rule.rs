@@ -52,7 +52,7 @@ impl Merge {
 }
 
 /// Operations on a pool that any node does, also for a pool that is nobody's.
-const OF_ANY_NODE: [&str; 3] = ["pool_move", "pool_forget", "pool_update"];
+const OF_ANY_NODE: [&str; 2] = ["pool_move", "pool_forget"];
 
 /// Who answers this route.
 pub(super) fn rule(route: &Route) -> Rule {

@@ -93,6 +93,9 @@ fn pool(state: PoolState) -> Pool {
         copied_bytes: 0,
         slab_bytes: 0,
         address: None,
+        home: Vec::new(),
+        load: None,
+        stays: None,
         epoch: 0,
     }
 }

@@ -1,0 +1,365 @@
+//! Pools go home, and to where there is less to do: what should move, and the moves that nobody has to ask for.
+//!
+//! ```text
+//!   who takes pools (the cluster) ─┐
+//!   what pools do (each owner) ────┼─► pool_balance::plan ─► shown, moved by hand ── or, by the first node, one at a time, once no node has come or gone for a while
+//!   where they should be (config) ─┘
+//! ```
+//! A pool that is not as redundant as promised stays: a move would only be in the way of its repair.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::Request;
+use control_api::{
+    AuditEntry, BASE_PATH, BalanceMove, BalanceNode, BalanceReason, BalanceStay, ClusterBalance,
+    ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, Code, List, Pool, PoolConfig,
+    PoolMoves, PoolState, Problem, Proof, RedundancyState, Role, check_home,
+};
+use parking_lot::Mutex;
+use pool_balance::{Why, plan};
+use shard_runtime::Monotonic;
+use uuid::Uuid;
+
+use super::Node;
+use crate::backend::PoolInfo;
+use crate::cluster::{By, NodePeer};
+
+/// Other nodes have so long to say what their pools do.
+const WITHIN: Duration = Duration::from_secs(2);
+/// The longest such answer, in bytes.
+const MAX_ANSWER: usize = 16 << 20;
+
+/// The nodes as they were seen last, and since when they have been so.
+#[derive(Debug, Default)]
+pub(super) struct Quiet(Mutex<Option<(Monotonic, BTreeMap<String, ClusterMemberState>)>>);
+
+impl Quiet {
+    /// For how long the nodes have been what they are now.
+    fn lasts(&self, now: Monotonic, nodes: BTreeMap<String, ClusterMemberState>) -> Duration {
+        let mut seen = self.0.lock();
+        match &*seen {
+            Some((since, known)) if *known == nodes => now.since(*since),
+            _ => {
+                *seen = Some((now, nodes));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+/// Who moves pools by themselves, as the record of changes names it.
+fn by_itself() -> By {
+    By { who: "balance".into(), proof: Some(Proof::Socket), role: Some(Role::Operator) }
+}
+
+impl Node {
+    /// What should move, and what stays.
+    ///
+    /// # Errors
+    /// On a node of its own.
+    pub(crate) async fn cluster_balance(&self, by: &By) -> Result<ClusterBalance, Problem> {
+        let status = self.cluster_show().await?;
+        let known = self.pools_of_all(by).await?;
+        Ok(planned(&status, &known))
+    }
+
+    /// What each owner says of its pools; of those of a node that does not answer nothing.
+    async fn pools_of_all(&self, by: &By) -> Result<Vec<Pool>, Problem> {
+        let (peers, _) = self.others().unwrap_or_default();
+        let asking = peers.iter().map(|peer| self.pools_of(peer, by));
+        let (own, others) = tokio::join!(self.pool_list(), futures_util::future::join_all(asking));
+        let mut all = own?;
+        all.extend(others.into_iter().flatten().flatten());
+        all.retain(|pool| pool.state != PoolState::Elsewhere);
+        Ok(all)
+    }
+
+    async fn pools_of(&self, peer: &NodePeer, by: &By) -> Option<Vec<Pool>> {
+        let asking = async {
+            let request = Request::get(format!("{BASE_PATH}/pools")).body(Body::empty()).ok()?;
+            let answer = self.call(peer, by.clone(), request).await.ok()?;
+            let body = axum::body::to_bytes(Body::new(answer.into_body()), MAX_ANSWER).await.ok()?;
+            serde_json::from_slice::<List<Pool>>(&body).ok().map(|list| list.items)
+        };
+        tokio::time::timeout(WITHIN, asking).await.ok().flatten()
+    }
+
+    /// Why a pool of this node stays here whatever there is to do: a volume and its log have one owner.
+    pub(super) fn why_stays(&self, pool: Uuid, info: &PoolInfo) -> Option<String> {
+        self.cluster().ok()?;
+        let refused =
+            self.refuse_log_elsewhere(pool, info).and_then(|()| self.refuse_log_of_another(pool, info));
+        refused.err().map(|problem| problem.detail)
+    }
+
+    /// A home is of nodes that the cluster has.
+    pub(super) fn refuse_no_home(&self, wanted: &PoolConfig, home: &[String]) -> Result<(), Problem> {
+        check_home(wanted)?;
+        if home.is_empty() {
+            return Ok(());
+        }
+        let cluster = self.cluster()?;
+        home.iter().try_for_each(|node| match cluster.number_of(node)? {
+            number if cluster.name_of(number) == *node => Ok(()),
+            number => {
+                let detail = format!("Node {node} is called {}.", cluster.name_of(number));
+                Err(Problem::new(Code::InvalidRequest, detail)
+                    .todo("Name the nodes of a home as `holdfast node list` does."))
+            }
+        })
+    }
+
+    /// Does what [`Node::balance_by_itself`] does in a task of its own, unless that is still at it.
+    pub(super) fn begin_balance(&self) {
+        let Some(node) = self.arc() else { return };
+        tokio::spawn(async move {
+            if let Ok(_balancing) = node.balancing.try_lock() {
+                node.balance_by_itself().await;
+            }
+        });
+    }
+
+    /// Moves one pool where it should be, when pools move by themselves and nothing speaks against it.
+    async fn balance_by_itself(&self) {
+        let (moves, after) =
+            self.config.with(|config| (config.policy.pool_moves, config.policy.pool_moves_after_seconds));
+        if moves == PoolMoves::Manual || self.cluster().is_err() {
+            return;
+        }
+        let Ok(status) = self.cluster_show().await else { return };
+        let states = status.nodes.iter().map(|node| (node.name.clone(), node.state)).collect();
+        let quiet = self.quiet.lasts(self.clock.now(), states) >= Duration::from_secs(after);
+        // One of them does it: the first that can.
+        let first = status.nodes.iter().find(|node| node.state == ClusterMemberState::Up);
+        let is_first = first.is_some_and(|first| first.name == status.node);
+        if !quiet || !is_first || !status.takes_part || !all_is_well(&status) {
+            return;
+        }
+        let by = by_itself();
+        let Ok(known) = self.pools_of_all(&by).await else { return };
+        // What has just moved begins to be known anew: nothing is decided by half of the loads.
+        if moves == PoolMoves::Balance && known.iter().any(|pool| pool.load.is_none()) {
+            return;
+        }
+        let wanted = planned(&status, &known).moves.into_iter();
+        let Some(step) =
+            wanted.into_iter().find(|step| moves == PoolMoves::Balance || step.reason == BalanceReason::Home)
+        else {
+            return;
+        };
+        let BalanceMove { pool, from, to, .. } = &step;
+        let why = match step.reason {
+            BalanceReason::Home => "its home",
+            BalanceReason::Load => "which has less to do",
+        };
+        tracing::info!("pool {pool} moves by itself from node {from} to node {to}, {why}");
+        let done = self.pool_move(pool, to, &by).await;
+        if let Err(problem) = &done {
+            tracing::warn!("pool {pool} has not moved by itself to node {to}: {problem}");
+        }
+        self.record(AuditEntry {
+            time: 0,
+            who: by.who,
+            proof: by.proof,
+            role: by.role,
+            from: format!("node {}", status.node),
+            operation: "pool_move".into(),
+            request: String::new(),
+            object: format!("{pool} to node {to}"),
+            status: done.as_ref().map_or_else(|problem| problem.status, |_| 200),
+            result: done.map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".into()),
+        });
+    }
+}
+
+/// Whether nodes that take part are heard of and no pool is on its way.
+fn all_is_well(status: &ClusterStatus) -> bool {
+    status.nodes.iter().all(|node| node.state != ClusterMemberState::Silent)
+        && status.pools.iter().all(|pool| pool.state == ClusterPoolState::Online)
+}
+
+/// Why a pool stays with its node, by what the cluster and its owner say of it.
+fn stays(seen: &ClusterPool, known: Option<&Pool>) -> Option<String> {
+    if seen.state != ClusterPoolState::Online {
+        return Some("It is not served now.".into());
+    }
+    let Some(pool) = known else { return Some("Its node does not say how it is.".into()) };
+    if pool.redundancy < RedundancyState::Full || pool.state != PoolState::Online || pool.repair_bytes > 0 {
+        return Some("It is not as redundant as promised.".into());
+    }
+    pool.stays.clone()
+}
+
+fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
+    let up = status.nodes.iter().filter(|node| node.state == ClusterMemberState::Up);
+    let nodes: Vec<String> = up.map(|node| node.name.clone()).collect();
+    let there: BTreeSet<&str> = status.nodes.iter().map(|node| node.name.as_str()).collect();
+    let mut balance = ClusterBalance::default();
+    let mut pools = Vec::new();
+    for seen in &status.pools {
+        let pool = known.iter().find(|pool| pool.guid == seen.guid);
+        let why = stays(seen, pool);
+        let (load, home) = pool.map_or_else(Default::default, |pool| (pool.load, pool.home.clone()));
+        let strange = home.iter().find(|home| !there.contains(home.as_str()));
+        let why = why.clone().or_else(|| {
+            let none = |home: &String| !nodes.contains(home);
+            match strange {
+                Some(strange) if home.iter().all(none) => {
+                    Some(format!("Its home is node {strange}, which the cluster does not have."))
+                }
+                _ if !home.is_empty() && home.iter().all(none) => {
+                    Some("No node of its home takes pools now.".into())
+                }
+                _ => None,
+            }
+        });
+        balance.stay.extend(why.clone().map(|reason| BalanceStay {
+            pool: seen.name.clone(),
+            node: seen.owner.clone(),
+            reason,
+        }));
+        if let Some(owner) = seen.owner.clone() {
+            let (load, may_move) = (load.unwrap_or(0), why.is_none());
+            pools.push(pool_balance::Pool { pool: seen.name.clone(), owner, load, home, may_move });
+        }
+    }
+    let load_of = |name: &str| known.iter().find(|pool| pool.name == name).and_then(|pool| pool.load);
+    let moves = plan(&nodes, &pools);
+    balance.moves = moves
+        .iter()
+        .map(|step| BalanceMove {
+            pool: step.pool.clone(),
+            from: step.from.clone(),
+            to: step.to.clone(),
+            reason: match step.why {
+                Why::Home => BalanceReason::Home,
+                Why::Load => BalanceReason::Load,
+            },
+            load: load_of(&step.pool),
+        })
+        .collect();
+    let sum = |node: &str, then: bool| {
+        let at = |pool: &pool_balance::Pool<String, String>| {
+            let moved = moves.iter().find(|step| then && step.pool == pool.pool);
+            moved.map_or_else(|| pool.owner.clone(), |step| step.to.clone())
+        };
+        let there = pools.iter().filter(|pool| at(pool) == node);
+        there.fold((0, 0_u64), |(count, load), pool| (count + 1, load.saturating_add(pool.load)))
+    };
+    balance.nodes = nodes
+        .iter()
+        .map(|node| {
+            let ((pools, load), (pools_then, load_then)) = (sum(node, false), sum(node, true));
+            BalanceNode { node: node.clone(), pools, load, pools_then, load_then }
+        })
+        .collect();
+    balance
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(nodes: &[(&str, &str)], pools: &[(&str, &str, &str)]) -> ClusterStatus {
+        let nodes: Vec<_> = nodes
+            .iter()
+            .zip(1..)
+            .map(|((name, state), number)| json!({ "name": name, "number": number, "state": state, "pools": 0, "addresses": [] }))
+            .collect();
+        let pools: Vec<_> = pools
+            .iter()
+            .map(|(name, owner, state)| {
+                json!({ "name": name, "guid": guid(name), "owner": owner, "epoch": 1, "state": state })
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "cluster": "c", "node": "n1", "takes_part": true, "summary": [], "nodes": nodes, "pools": pools,
+        }))
+        .expect("a status")
+    }
+
+    fn guid(name: &str) -> uuid::Uuid {
+        uuid::Uuid::from_u128(u128::from(name.as_bytes()[0]))
+    }
+
+    fn pool(name: &str, more: serde_json::Value) -> Pool {
+        let mut pool = json!({
+            "name": name, "guid": guid(name), "state": "online", "redundancy": "full", "capacity_bytes": 0, "allocated_bytes": 0,
+            "free_bytes": 0, "disks": 2, "disks_missing": 0, "volumes": 1, "repair_bytes": 0, "slab_bytes": 1, "epoch": 1,
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            pool[key] = value.clone();
+        }
+        serde_json::from_value(pool).expect("a pool")
+    }
+
+    #[test]
+    fn what_is_repaired_or_not_known_stays() {
+        let status = status(
+            &[("n1", "up"), ("n2", "up")],
+            &[("a", "n1", "online"), ("b", "n1", "online"), ("c", "n1", "online"), ("d", "n1", "moving")],
+        );
+        let known = [
+            pool("a", json!({ "redundancy": "restoring" })),
+            pool("b", json!({ "stays": "volume v has its log in pool x." })),
+        ];
+        let told = planned(&status, &known);
+        assert_eq!(told.moves, []);
+        let why: Vec<(&str, &str)> = told.stay.iter().map(|stay| (&*stay.pool, &*stay.reason)).collect();
+        assert_eq!(
+            why,
+            [
+                ("a", "It is not as redundant as promised."),
+                ("b", "volume v has its log in pool x."),
+                ("c", "Its node does not say how it is."),
+                ("d", "It is not served now."),
+            ]
+        );
+        assert_eq!((told.nodes[0].pools, told.nodes[1].pools), (4, 0));
+    }
+
+    #[test]
+    fn a_home_that_is_not_there_is_told_of() {
+        let status = status(
+            &[("n1", "up"), ("n2", "paused")],
+            &[("a", "n1", "online"), ("b", "n1", "online"), ("c", "n2", "online")],
+        );
+        let known = [
+            pool("a", json!({ "home": ["n2"] })),
+            pool("b", json!({ "home": ["n9"] })),
+            pool("c", json!({ "home": ["n9", "n1"], "load": 50 })),
+        ];
+        let told = planned(&status, &known);
+        let stay: Vec<&str> = told.stay.iter().map(|stay| stay.reason.as_str()).collect();
+        assert_eq!(
+            stay,
+            ["No node of its home takes pools now.", "Its home is node n9, which the cluster does not have."]
+        );
+        let home = BalanceMove {
+            pool: "c".into(),
+            from: "n2".into(),
+            to: "n1".into(),
+            reason: BalanceReason::Home,
+            load: Some(50),
+        };
+        assert_eq!(told.moves, [home]);
+        let node = &told.nodes[0];
+        assert_eq!((node.pools, node.load, node.pools_then, node.load_then), (2, 0, 3, 50));
+    }
+
+    #[test]
+    fn a_node_that_changes_is_waited_for_anew() {
+        let quiet = Quiet::default();
+        let nodes = |state| BTreeMap::from([("n1".to_owned(), state)]);
+        let lasts =
+            |seconds: u64, state| quiet.lasts(Monotonic(seconds * 1_000_000_000), nodes(state)).as_secs();
+        assert_eq!(lasts(0, ClusterMemberState::Up), 0);
+        assert_eq!(lasts(600, ClusterMemberState::Up), 600);
+        assert_eq!(lasts(601, ClusterMemberState::Paused), 0);
+        assert_eq!(lasts(1201, ClusterMemberState::Paused), 600);
+    }
+}
