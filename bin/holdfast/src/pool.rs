@@ -430,10 +430,7 @@ fn print(pools: &[OnNode<Pool>]) {
 fn print_detail(detail: &PoolDetail) {
     print(&[detail.pool.clone().into()]);
     outln!();
-    detail.pool.address.iter().for_each(address::print);
-    if !detail.pool.home.is_empty() {
-        outln!("Home: node {}.\n", detail.pool.home.join(", then "));
-    }
+    address::print(&detail.pool);
     let headings = [
         "MEMBER",
         "STATE",

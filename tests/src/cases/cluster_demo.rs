@@ -184,6 +184,19 @@ pub(super) fn run(context: &Context) -> Result {
     demo.holds(owner, folder, 16)?;
     ensure(demo.etcd(0)? == etcd, || "etcd did not outlive the process of its node".into())?;
 
+    // Where it should be, as any node is told.
+    let (before, home) = (owner, (owner + 1) % demo.nodes.len());
+    let name = demo.nodes[home].name.clone();
+    demo.ask(before, &["pool", "set", "p1", "--home", &name])?;
+    let plan = demo.ask(before, &["cluster", "rebalance", "--dry-run"])?;
+    ensure(plan.contains("its home") && plan.contains(&name), || format!("it should go home: {plan}"))?;
+    ensure(demo.owner(home, None)? == before, || "what is only shown was done".into())?;
+    demo.ask(before, &["cluster", "rebalance"])?;
+    let owner = demo.owner(home, Some(before))?;
+    ensure(owner == home, || "it has not gone home".into())?;
+    demo.ask(before, &["pool", "set", "p1", "--no-home"])?;
+    demo.holds(owner, folder, 20)?;
+
     // A node stands still: another one takes its pool, and its own writes do no harm when it goes on.
     let frozen = demo.processes(owner)?;
     demo.signal("-STOP", &frozen)?;

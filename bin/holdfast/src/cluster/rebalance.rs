@@ -1,6 +1,11 @@
 //! `holdfast cluster rebalance`: pools go home, and to nodes that have less to do.
 
-use control_api::{BalanceMove, BalanceReason, ClusterBalance, Code, Done, PoolMove, Problem, many};
+use std::time::Duration;
+
+use control_api::{
+    BalanceMove, BalanceReason, ClusterBalance, ClusterPoolState, ClusterStatus, Code, Done, PoolMove,
+    Problem, many,
+};
 use control_client::{ClientError, segment};
 use serde::Serialize;
 
@@ -49,7 +54,7 @@ impl Args {
                 outln!("Pool {} has not moved: {}", failed.pool, failed.reason);
             }
             if !report.moved.is_empty() {
-                outln!("{} moved.", many(report.moved.len() as u64, "pool"));
+                outln!("\n{} moved.", many(report.moved.len() as u64, "pool"));
             }
         })?;
         if not_done > 0 {
@@ -80,7 +85,11 @@ impl Report {
     }
 }
 
-/// Moves one pool, unless something has begun to speak against it.
+/// A pool that has a new owner is served within so long, or the next one is not moved.
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Moves one pool, unless something has begun to speak against it, and waits until clients have it again.
 async fn move_one(context: &Context, step: &BalanceMove) -> Result<(), ClientError> {
     let plan: ClusterBalance = context.client.get("/cluster/balance").await?;
     if let Some(stay) = plan.stay.iter().find(|stay| stay.pool == step.pool) {
@@ -89,7 +98,23 @@ async fn move_one(context: &Context, step: &BalanceMove) -> Result<(), ClientErr
         return Err(ClientError::Problem(Box::new(problem)));
     }
     let path = format!("/pools/{}/move", segment(&step.pool));
-    context.client.post::<_, Done>(&path, &PoolMove { node: step.to.clone() }).await.map(drop)
+    let _done: Done = context.client.post(&path, &PoolMove { node: step.to.clone() }).await?;
+    let served = async {
+        loop {
+            let status: ClusterStatus = context.client.get("/cluster").await?;
+            let pool = status.pools.iter().find(|pool| pool.name == step.pool);
+            if pool.is_none_or(|pool| pool.state == ClusterPoolState::Online) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::time::timeout(SERVED_WITHIN, served).await.unwrap_or_else(|_| {
+        let detail = format!("node {} has it, and does not serve it yet.", step.to);
+        Err(ClientError::Problem(Box::new(
+            Problem::new(Code::Unavailable, detail).todo("`holdfast cluster status` says how far it is."),
+        )))
+    })
 }
 
 fn print(plan: &ClusterBalance, dry_run: bool) {

@@ -1,6 +1,6 @@
 //! `holdfast pool set`: the address of a pool, and its home.
 
-use control_api::{PoolAddress, PoolDetail, PoolUpdate};
+use control_api::{Pool, PoolDetail, PoolUpdate};
 use control_client::{Client, segment};
 
 use crate::error::CliResult;
@@ -37,13 +37,18 @@ impl Args {
     }
 }
 
-/// Prints it.
-pub(super) fn print(of: &PoolAddress) {
-    let on = of.interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
-    let why = of.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    outln!(
-        "Address {}{on}, {}{why}.\n",
-        of.address,
-        if of.here { "which this node has" } else { "not here" }
-    );
+/// Prints where a pool is found, and where it should be.
+pub(super) fn print(pool: &Pool) {
+    if let Some(of) = &pool.address {
+        let on = of.interface.as_ref().map(|name| format!(" on {name}")).unwrap_or_default();
+        let why = of.problem.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        outln!(
+            "Address {}{on}, {}{why}.\n",
+            of.address,
+            if of.here { "which this node has" } else { "not here" }
+        );
+    }
+    if !pool.home.is_empty() {
+        outln!("Home: node {}.\n", pool.home.join(", then "));
+    }
 }

@@ -1,3 +1,5 @@
+//! What is planned: rules one by one, then as properties of any state.
+
 use proptest::prelude::*;
 
 use super::*;

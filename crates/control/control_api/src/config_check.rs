@@ -148,29 +148,6 @@ fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<BTreeS
     Ok(seen)
 }
 
-/// A home is a list of different nodes, of which this node need not know any.
-///
-/// # Errors
-/// When it cannot be one.
-pub fn check_home(pool: &PoolConfig) -> Result<(), Problem> {
-    const MOST: usize = 64;
-    let bad = |why: &str| {
-        let name = &pool.name;
-        Err(wrong(format!("pool {name}: its home {why}."))
-            .todo("Name nodes as `holdfast node list` does, the preferred one first."))
-    };
-    if pool.home.len() > MOST {
-        return bad("has more than 64 nodes");
-    }
-    for (index, node) in pool.home.iter().enumerate() {
-        check_name("node", node)?;
-        if pool.home.iter().take(index).any(|other| other == node) {
-            return bad(&format!("has node {node} twice"));
-        }
-    }
-    Ok(())
-}
-
 fn check_addresses(pools: &[PoolConfig]) -> Result<(), Problem> {
     let mut known: BTreeMap<IpAddr, &str> = BTreeMap::new();
     for pool in pools {
@@ -249,7 +226,10 @@ impl Config {
         self.disks.iter().try_for_each(check_login)?;
         unique("pool", self.pools.iter().map(|pool| pool.name.as_str()))?;
         check_addresses(&self.pools)?;
-        self.pools.iter().try_for_each(check_home)?;
+        for pool in &self.pools {
+            pool.home.iter().try_for_each(|node| check_name("node", node))?;
+            crate::check_home(pool)?;
+        }
         // Two pools may have volumes of one name.
         let which = self.volumes.iter().map(|volume| match volume.volume_guid {
             Some(guid) => format!("{} ({guid})", volume.name),

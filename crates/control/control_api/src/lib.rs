@@ -48,6 +48,7 @@ mod on_node;
 pub mod openapi;
 mod pool;
 mod pool_address;
+mod pool_home;
 mod problem;
 mod qos;
 pub mod routes;
@@ -81,8 +82,8 @@ pub use config::{
     NodeConfig, PolicyConfig, PoolConfig, PoolMoves, RBD_DISK,
 };
 pub use config_check::{
-    CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_home,
-    check_iscsi_name, check_name,
+    CHAP_SECRET_BYTES, MAX_ISCSI_NAME_BYTES, MAX_ITEMS, MAX_LUN_NUMBER, MAX_NAME_BYTES, check_iscsi_name,
+    check_name,
 };
 pub use config_diff::REDACTED;
 pub use config_parts::{LocalConfig, LocalHttp, LocalSmb, SharedConfig, SharedHttp, SharedSmb};
@@ -107,6 +108,7 @@ pub use pool::{
     ReplaceDisk, SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
 };
 pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
+pub use pool_home::check_home;
 pub use problem::{Code, Problem};
 pub use qos::{
     QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSubject, QosUpdate,

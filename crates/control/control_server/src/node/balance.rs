@@ -7,7 +7,7 @@
 //! ```
 //! A pool that is not as redundant as promised stays: a move would only be in the way of its repair.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -17,12 +17,11 @@ use control_api::{
     ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, Code, List, Pool, PoolConfig,
     PoolMoves, PoolState, Problem, Proof, RedundancyState, Role, check_home,
 };
-use parking_lot::Mutex;
 use pool_balance::{Why, plan};
-use shard_runtime::Monotonic;
 use uuid::Uuid;
 
 use super::Node;
+use super::pool_load::normalised;
 use crate::backend::PoolInfo;
 use crate::cluster::{By, NodePeer};
 
@@ -30,24 +29,6 @@ use crate::cluster::{By, NodePeer};
 const WITHIN: Duration = Duration::from_secs(2);
 /// The longest such answer, in bytes.
 const MAX_ANSWER: usize = 16 << 20;
-
-/// The nodes as they were seen last, and since when they have been so.
-#[derive(Debug, Default)]
-pub(super) struct Quiet(Mutex<Option<(Monotonic, BTreeMap<String, ClusterMemberState>)>>);
-
-impl Quiet {
-    /// For how long the nodes have been what they are now.
-    fn lasts(&self, now: Monotonic, nodes: BTreeMap<String, ClusterMemberState>) -> Duration {
-        let mut seen = self.0.lock();
-        match &*seen {
-            Some((since, known)) if *known == nodes => now.since(*since),
-            _ => {
-                *seen = Some((now, nodes));
-                Duration::ZERO
-            }
-        }
-    }
-}
 
 /// Who moves pools by themselves, as the record of changes names it.
 fn by_itself() -> By {
@@ -109,6 +90,13 @@ impl Node {
                     .todo("Name the nodes of a home as `holdfast node list` does."))
             }
         })
+    }
+
+    /// Looks what the open pools have done. To be called every few seconds.
+    pub(super) fn look_at_loads(&self) {
+        let totals = self.open_handles().into_iter();
+        let totals = totals.map(|(pool, handle)| (pool, normalised(&handle.space_counters()))).collect();
+        self.pool_loads.look(self.clock.now(), &totals);
     }
 
     /// Does what [`Node::balance_by_itself`] does in a task of its own, unless that is still at it.
@@ -349,17 +337,5 @@ mod tests {
         assert_eq!(told.moves, [home]);
         let node = &told.nodes[0];
         assert_eq!((node.pools, node.load, node.pools_then, node.load_then), (2, 0, 3, 50));
-    }
-
-    #[test]
-    fn a_node_that_changes_is_waited_for_anew() {
-        let quiet = Quiet::default();
-        let nodes = |state| BTreeMap::from([("n1".to_owned(), state)]);
-        let lasts =
-            |seconds: u64, state| quiet.lasts(Monotonic(seconds * 1_000_000_000), nodes(state)).as_secs();
-        assert_eq!(lasts(0, ClusterMemberState::Up), 0);
-        assert_eq!(lasts(600, ClusterMemberState::Up), 600);
-        assert_eq!(lasts(601, ClusterMemberState::Paused), 0);
-        assert_eq!(lasts(1201, ClusterMemberState::Paused), 600);
     }
 }

@@ -32,12 +32,14 @@ mod path;
 mod pool_disks;
 mod pool_export;
 mod pool_forget;
+mod pool_list;
 mod pool_load;
 mod pool_upkeep;
 mod pools;
 mod processors;
 mod qos;
 mod qos_subjects;
+mod quiet;
 mod replacement;
 mod restarts;
 mod retirements;
@@ -215,7 +217,7 @@ pub struct Node {
     changing: Changing,
     addresses: held_addresses::Addresses,
     pool_loads: pool_load::PoolLoads,
-    quiet: balance::Quiet,
+    quiet: quiet::Quiet,
     /// Held by whoever moves pools that nobody has asked to.
     balancing: tokio::sync::Mutex<()>,
     /// Names of LUNs whose files are being made.
@@ -257,7 +259,7 @@ impl Node {
             changing: Changing::default(),
             addresses: held_addresses::Addresses::default(),
             pool_loads: pool_load::PoolLoads::default(),
-            quiet: balance::Quiet::default(),
+            quiet: quiet::Quiet::default(),
             balancing: tokio::sync::Mutex::new(()),
             audit: Audit::new(data.join("audit.jsonl")),
             network: Network::new(&data.join("tls"), Limits::default()),

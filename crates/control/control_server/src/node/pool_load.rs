@@ -8,8 +8,6 @@ use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 use uuid::Uuid;
 
-use super::Node;
-
 /// A normalised I/O has so many bytes, as for Storage QoS.
 const NORMALISED: u64 = 8192;
 /// For so long a pool is watched before anything is said of it.
@@ -18,7 +16,7 @@ const KNOWN_AFTER: Duration = Duration::from_secs(60);
 const AVERAGE_SECONDS: f64 = 600.0;
 
 /// Normalised I/Os of reads and writes so far, of all volumes of a pool together.
-fn normalised(spaces: &[(String, IoTotals)]) -> u64 {
+pub(super) fn normalised(spaces: &[(String, IoTotals)]) -> u64 {
     let both = spaces.iter().flat_map(|(_, totals)| [totals.read, totals.write]);
     both.map(|kind| kind.operations.max(kind.bytes / NORMALISED)).fold(0, u64::saturating_add)
 }
@@ -67,21 +65,12 @@ impl PoolLoads {
         known.map(|load| load.per_second.round() as u64)
     }
 
-    fn look(&self, now: Monotonic, totals: &BTreeMap<Uuid, u64>) {
+    pub(super) fn look(&self, now: Monotonic, totals: &BTreeMap<Uuid, u64>) {
         let mut loads = self.0.lock();
         loads.retain(|pool, _| totals.contains_key(pool));
         for (pool, total) in totals {
             loads.entry(*pool).or_insert_with(|| Load::new(now, *total)).look(now, *total);
         }
-    }
-}
-
-impl Node {
-    /// Looks what the open pools have done. To be called every few seconds.
-    pub(super) fn look_at_loads(&self) {
-        let totals = self.open_handles().into_iter();
-        let totals = totals.map(|(pool, handle)| (pool, normalised(&handle.space_counters()))).collect();
-        self.pool_loads.look(self.clock.now(), &totals);
     }
 }
 

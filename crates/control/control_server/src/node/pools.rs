@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use control_api::{
-    Code, DiskState, Done, Pool, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolMember, PoolState,
-    Problem, RedundancyState, Selector, check_name, check_slab_bytes, many, natural_order,
+    Code, Done, PoolConfig, PoolCreate, PoolDetail, PoolImport, PoolMember, Problem, Selector, check_name,
+    check_slab_bytes, many, natural_order,
 };
 use uuid::Uuid;
 
 use super::path::PATIENCE;
-use super::{Node, PoolSlot, confirm, missing, taken};
+use super::pool_list::bring_back;
+use super::{Node, confirm, missing, taken};
 use crate::backend::{DiskContent, Fenced, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
 
 impl Node {
@@ -65,60 +66,6 @@ impl Node {
         info.spaces
             .sort_by(|a, b| (a.state.redundancy, &a.state.name).cmp(&(b.state.redundancy, &b.state.name)));
         info
-    }
-
-    /// Pools, those in trouble first.
-    pub async fn pool_list(&self) -> Result<Vec<Pool>, Problem> {
-        let slots: Vec<(Uuid, PoolSlot)> =
-            self.pools.lock().iter().map(|(guid, slot)| (*guid, slot.clone())).collect();
-        let mut pools: Vec<Pool> = slots
-            .into_iter()
-            .map(|(guid, slot)| match slot.handle {
-                Some(handle) => self.summary_of(&self.pool_info(&handle)),
-                None => match self.not_here(guid) {
-                    Some(why) => Pool {
-                        state: PoolState::Elsewhere,
-                        reason: Some(why.detail),
-                        redundancy: RedundancyState::Full,
-                        ..closed(guid, &slot)
-                    },
-                    None => closed(guid, &slot),
-                },
-            })
-            .collect();
-        self.config.with(|config| {
-            for pool in &mut pools {
-                let configured = config.pools.iter().find(|known| known.guid == pool.guid);
-                pool.address = configured.and_then(|known| self.addresses.shown(known));
-                pool.home = configured.map(|known| known.home.clone()).unwrap_or_default();
-            }
-        });
-        pools.sort_by(|a, b| (a.redundancy, a.state, &a.name).cmp(&(b.redundancy, b.state, &b.name)));
-        Ok(pools)
-    }
-
-    /// A pool of this node for a list.
-    fn summary_of(&self, info: &PoolInfo) -> Pool {
-        let load = self.pool_loads.of(info.guid);
-        Pool { load, stays: self.why_stays(info.guid, info), ..summary(info) }
-    }
-
-    /// A pool with its parts.
-    pub async fn pool_show(&self, name: &str) -> Result<PoolDetail, Problem> {
-        let (guid, handle) = self.pool(name)?;
-        let info = self.pool_info(&handle);
-        let (address, home) = self.config.with(|config| {
-            let configured = config.pools.iter().find(|known| known.guid == guid);
-            let home = configured.map(|known| known.home.clone()).unwrap_or_default();
-            (configured.and_then(|known| self.addresses.shown(known)), home)
-        });
-        Ok(PoolDetail {
-            pool: Pool { address, home, ..self.summary_of(&info) },
-            members: info.members,
-            spaces: info.spaces.into_iter().map(|space| space.state).collect(),
-            scrub: info.scrub,
-            balance: info.balance,
-        })
     }
 
     /// Makes a pool.
@@ -431,76 +378,6 @@ pub(super) fn refuse_no_disk<T>(named: &[T], select: &[Selector]) -> Result<(), 
     match named.is_empty() && select.is_empty() {
         true => Err(Problem::new(Code::InvalidRequest, "No disk is named or selected for the pool.")),
         false => Ok(()),
-    }
-}
-
-/// What to do about a pool that too many disks are missing of.
-pub(super) fn bring_back(pool: &str) -> String {
-    format!(
-        "Bring its disks back, the newer ones where older copies of them were put; the node tries again by itself. If some are lost for good: `holdfast pool import {pool} --accept-loss` opens it with those that are there. If all are: `holdfast pool forget {pool}` takes it out of this node's configuration."
-    )
-}
-
-fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
-    let held = slot.held.iter().flatten().filter(|space| space.log_of.is_none());
-    Pool {
-        name: slot.name.clone(),
-        guid,
-        state: if slot.reason.is_some() { PoolState::Closed } else { PoolState::Opening },
-        reason: slot.reason.clone(),
-        redundancy: RedundancyState::Unavailable,
-        capacity_bytes: 0,
-        allocated_bytes: 0,
-        free_bytes: 0,
-        reserved_bytes: 0,
-        disks: 0,
-        disks_missing: 0,
-        volumes: held.count() as u64,
-        repair_bytes: 0,
-        copied_bytes: 0,
-        slab_bytes: 0,
-        epoch: 0,
-        address: None,
-        home: Vec::new(),
-        load: None,
-        stays: None,
-    }
-}
-
-/// A pool for a list.
-pub(super) fn summary(info: &PoolInfo) -> Pool {
-    let there = |state: DiskState| matches!(state, DiskState::Online | DiskState::Retiring);
-    let capacity = info.members.iter().filter(|m| there(m.state)).map(|m| m.usable_bytes).sum();
-    let allocated = info.members.iter().map(|m| m.allocated_bytes).sum();
-    let online = info.members.iter().filter(|m| m.state == DiskState::Online);
-    let free: u64 = online.map(|m| m.usable_bytes.saturating_sub(m.allocated_bytes)).sum();
-    let reserved = info.reserved_bytes.min(free);
-    let redundancy = info.spaces.iter().map(|space| space.state.redundancy).min();
-    Pool {
-        name: info.name.clone(),
-        guid: info.guid,
-        state: info.state,
-        reason: info.reason.clone(),
-        redundancy: redundancy.unwrap_or(RedundancyState::Full),
-        capacity_bytes: capacity,
-        allocated_bytes: allocated,
-        free_bytes: free - reserved,
-        reserved_bytes: reserved,
-        disks: info.members.len() as u64,
-        disks_missing: info
-            .members
-            .iter()
-            .filter(|m| matches!(m.state, DiskState::Missing | DiskState::Failed))
-            .count() as u64,
-        volumes: info.spaces.iter().filter(|space| space.log_of.is_none()).count() as u64,
-        repair_bytes: info.spaces.iter().map(|space| space.state.repair_bytes).sum(),
-        copied_bytes: info.copied_bytes,
-        slab_bytes: info.slab_bytes,
-        epoch: info.epoch,
-        address: None,
-        home: Vec::new(),
-        load: None,
-        stays: None,
     }
 }
 
