@@ -9,7 +9,7 @@ use control_api::{
 };
 
 use super::Node;
-use super::pool_list::bring_back;
+use super::pool_summary::bring_back;
 use crate::backend::SpaceInfo;
 
 fn issue(severity: Severity, subject: String, detail: String, todo: impl Into<String>) -> Issue {

@@ -5,7 +5,7 @@
 use control_api::{Issue, PolicyConfig, Pool, Severity, human_bytes};
 
 use super::Node;
-use super::pool_list::summary;
+use super::pool_summary::summary;
 
 /// How full a pool is, by what the policy says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

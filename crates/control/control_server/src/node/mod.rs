@@ -34,6 +34,7 @@ mod pool_export;
 mod pool_forget;
 mod pool_list;
 mod pool_load;
+mod pool_summary;
 mod pool_upkeep;
 mod pools;
 mod processors;

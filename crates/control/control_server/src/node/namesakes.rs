@@ -14,7 +14,7 @@ use control_api::{Code, Problem};
 use uuid::Uuid;
 
 use super::path::{PATIENCE, Turn};
-use super::pool_list::bring_back;
+use super::pool_summary::bring_back;
 use super::{Node, VolumeSlot, missing};
 use crate::backend::{PoolHandle, SpaceInfo, VolumeHandle};
 

@@ -9,7 +9,7 @@ use control_api::{
 use uuid::Uuid;
 
 use super::path::PATIENCE;
-use super::pool_list::bring_back;
+use super::pool_summary::bring_back;
 use super::{Node, confirm, missing, taken};
 use crate::backend::{DiskContent, Fenced, NewPool, OpenTold, PoolDisk, PoolHandle, PoolInfo};
 
