@@ -68,6 +68,13 @@ pub(crate) async fn read_page_and_age(
     copy: &CopyState,
     index: usize,
 ) -> Result<(SumsPage, Age), NoPage> {
+    let page = read_own_page(at, copy, index).await?;
+    let age = generations::age(at, copy, index, page.generation);
+    Ok((page, age))
+}
+
+/// The column's page as a copy has it, of whatever generation.
+pub(crate) async fn read_own_page(at: At<'_>, copy: &CopyState, index: usize) -> Result<SumsPage, NoPage> {
     let start = copy.sums_start.ok_or(NoPage::Damaged)? + index as u64 * BLOCK;
     let block =
         copy.disk.read(start, IoBuf::new(BLOCK as usize)).await.map_err(|error| match error.kind() {
@@ -79,8 +86,7 @@ pub(crate) async fn read_page_and_age(
         && page.row == at.place.row
         && page.column == u32::from(at.place.column)
         && page.page == index as u32;
-    let age = generations::age(at, copy, index, page.generation);
-    if ours { Ok((page, age)) } else { Err(NoPage::Damaged) }
+    if ours { Ok(page) } else { Err(NoPage::Damaged) }
 }
 
 /// Writes a page to copies. A copy that fails is offline then, as after any write. One that knows more than the page
