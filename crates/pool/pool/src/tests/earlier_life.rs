@@ -1,6 +1,7 @@
 //! A row is freed and made again, and its slabs have pages of checksums of its earlier life. A disk that loses what the new one is
 //! given shows those, with data that fits them: they are never believed, however the generations of the two lives lie.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use shard_runtime::sleep;
 
 use super::{Bench, SLAB, on_shard};
 use crate::generations;
+use crate::row::CopyState;
 use crate::{Guid, OpenOptions, Pool, Resiliency, SpaceSpec};
 
 const CHUNK: u64 = 16 << 10;
@@ -52,9 +54,8 @@ fn slabs(pool: &Pool) -> Vec<(u8, DiskId, u64)> {
     pool.core.for_each_column(|_, place, row| {
         if place.row == 0 {
             let copies = row.column(place.column).copies();
-            let of = |copy: &std::sync::Arc<crate::row::CopyState>| {
-                (place.column, copy.id(), copy.sums_start.expect("it has checksums"))
-            };
+            let of =
+                |copy: &Arc<CopyState>| (place.column, copy.id(), copy.sums_start.expect("it has checksums"));
             slabs.extend(copies.iter().map(of));
         }
     });
@@ -93,12 +94,7 @@ async fn open(bench: &Bench, guid: Guid) -> Pool {
 
 #[test]
 fn a_row_does_not_begin_with_the_generation_that_its_earlier_life_ended_with() {
-    for (disks, resiliency) in [
-        (2, Resiliency::Mirror(2)),
-        (3, Resiliency::Mirror(3)),
-        (3, Resiliency::Parity(1)),
-        (4, Resiliency::Parity(2)),
-    ] {
+    for (disks, resiliency) in [(2, Resiliency::Mirror(2)), (3, Resiliency::Parity(1))] {
         for (lossy, before) in (0..disks).flat_map(|lossy| [(lossy, 0), (lossy, 1), (lossy, 8)]) {
             for crash in [false, true] {
                 on_shard(async {
