@@ -217,10 +217,13 @@ impl Core {
         }
         let complete = record.columns.iter().all(|column| column.copies.len() == shape.copies);
         let done = match complete {
-            true => match self.clear_and_commit(space, (row, shape), &record).await {
-                Ok(()) => self.keep_or_free(space, (row, shape), &record, last).await,
-                Err(error) => Err(error),
-            },
+            true => {
+                self.begin_generations(space, (row, shape), &mut record).await;
+                match self.clear_and_commit(space, (row, shape), &record).await {
+                    Ok(()) => self.keep_or_free(space, (row, shape), &record, last).await,
+                    Err(error) => Err(error),
+                }
+            }
             false => Err(no_space()),
         };
         if let Err(error) = done {

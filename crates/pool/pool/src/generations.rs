@@ -32,13 +32,13 @@ pub(crate) enum Age {
 }
 
 /// How many generations `to` is after `from`; neither is 0.
-fn distance(from: u8, to: u8) -> u8 {
+pub(crate) fn distance(from: u8, to: u8) -> u8 {
     // There are 255, from 1 on.
     ((i32::from(to) - i32::from(from)).rem_euclid(255)) as u8
 }
 
-/// The generation with which the pages of a row begin that is allocated after this change: most likely not one of those that
-/// the same row had in an earlier life, for a disk that loses the pages of the new one may still have those.
+/// The generation with which the pages of a row begin that is allocated after this change, unless its slabs have pages of an earlier life
+/// of the same row (`earlier_life.rs`). It is not always the same, as a disk that is away may have some, too.
 pub(crate) fn first(after: Seq) -> u8 {
     (after.0 % 255) as u8 + 1
 }
@@ -169,6 +169,12 @@ impl Page {
             self.changed.store(true, Ordering::Release);
             self.dirty.store(true, Ordering::Release);
         }
+    }
+
+    /// What it is written with next is another generation. The caller has marked a region of it dirty.
+    pub(crate) fn raise(&self) {
+        self.changed.store(true, Ordering::Release);
+        self.dirty.store(true, Ordering::Release);
     }
 
     /// The metadata knows a generation of it.

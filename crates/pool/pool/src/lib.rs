@@ -43,6 +43,7 @@ mod core;
 mod cut_short;
 mod decisions;
 mod disk;
+mod earlier_life;
 mod error;
 mod exchange;
 mod find;

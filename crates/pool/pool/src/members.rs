@@ -125,13 +125,15 @@ impl Pool {
         let surroundings = (Arc::clone(&core.clock), Arc::clone(core.meta.ownership()));
         let joining = PoolDisk::new(id, superblock, Some(disk.device), surroundings);
         core.disks.write().insert(id, Arc::new(joining));
+        // Before the metadata has the disk: from then on rows are to find its slabs, and until then nobody looks for any.
+        core.slabs.lock().add_disk(id, count);
         if let Err(failed) =
             core.meta.commit(vec![Change::PutDisk(record), Change::Mark { disk: id, mark }]).await
         {
+            core.slabs.lock().remove_disk(id);
             core.disks.write().remove(&id);
             return Err(failed.into());
         }
-        core.slabs.lock().add_disk(id, count);
         self.core.spread_metadata(0).await?;
         core.balancer.tell_joined();
         core.call_repair();

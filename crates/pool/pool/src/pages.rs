@@ -1,5 +1,6 @@
 //! Pages of checksums on the disks: reading one from a copy, writing one to copies, those of a new row.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -9,9 +10,14 @@ use pool_format::{BLOCK, SumsPage};
 
 use crate::at::At;
 use crate::core::Core;
-use crate::generations::{self, Age, Put};
+use crate::generations::{self, Age, Put, distance};
 use crate::row::CopyState;
 use crate::sums::{PAGE_SPAN, Page};
+use crate::write::ensure_dirty;
+
+/// So many generations after the one that the metadata knows a copy's page may be, and the copy is made sure of. What is taken for the
+/// column's own is no more than eight after it, and by then it may have come closer.
+const NEAR: u8 = 64;
 
 /// Whether a copy has a page of a part of its column that is older than it should be.
 pub(crate) async fn has_old_page(at: At<'_>, copy: &CopyState, (offset, len): (u64, u64)) -> bool {
@@ -68,6 +74,13 @@ pub(crate) async fn read_page_and_age(
     copy: &CopyState,
     index: usize,
 ) -> Result<(SumsPage, Age), NoPage> {
+    let page = read_own_page(at, copy, index).await?;
+    let age = generations::age(at, copy, index, page.generation);
+    Ok((page, age))
+}
+
+/// The column's page as a copy has it, of whatever generation.
+pub(crate) async fn read_own_page(at: At<'_>, copy: &CopyState, index: usize) -> Result<SumsPage, NoPage> {
     let start = copy.sums_start.ok_or(NoPage::Damaged)? + index as u64 * BLOCK;
     let block =
         copy.disk.read(start, IoBuf::new(BLOCK as usize)).await.map_err(|error| match error.kind() {
@@ -79,8 +92,7 @@ pub(crate) async fn read_page_and_age(
         && page.row == at.place.row
         && page.column == u32::from(at.place.column)
         && page.page == index as u32;
-    let age = generations::age(at, copy, index, page.generation);
-    if ours { Ok((page, age)) } else { Err(NoPage::Damaged) }
+    if ours { Ok(page) } else { Err(NoPage::Damaged) }
 }
 
 /// Writes a page to copies. A copy that fails is offline then, as after any write. One that knows more than the page
@@ -118,6 +130,52 @@ pub(crate) async fn put_page(
     });
     futures_util::future::join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
     Ok(put)
+}
+
+/// Gives a copy that catches up a page. `false` when it does not have it for certain. Under the lock of the regions in `mask`, which the
+/// page covers, and beside no round of the cleaner.
+///
+/// Where the copy has a page that would pass for this one, and it is of an earlier life, this one gets a generation of its own, and is read
+/// back: a disk that loses it must not count as having caught up.
+pub(crate) async fn give_page(
+    at: At<'_>,
+    copy: &Arc<CopyState>,
+    (index, page): (usize, &Page),
+    mask: u64,
+) -> Result<bool, BlockError> {
+    let Some(earlier) = earlier_generation(at, copy, index).await else {
+        return Ok(put_page(at, (index, page), from_ref(copy), Durability::Durable).await.is_ok());
+    };
+    // A new generation is told with the next cleaning of its regions, which must not come in between.
+    let _count = at.group().begin_write();
+    // The next one may be that of the earlier life.
+    for _ in 0..2 {
+        ensure_dirty(at, mask).await?;
+        page.raise();
+        let put = put_page(at, (index, page), from_ref(copy), Durability::Durable).await;
+        let Ok(Put { generation, .. }) = put else { return Ok(false) };
+        if generation != earlier {
+            let found = read_own_page(at, copy, index).await;
+            let kept = found.is_ok_and(|found| found.generation == generation);
+            if !kept {
+                tracing::debug!("{at}: disk {} does not keep page {index} of the checksums", copy.id());
+            }
+            return Ok(kept);
+        }
+    }
+    Ok(false)
+}
+
+/// The generation of a copy's page, if the copy lacks all that the page covers, so that it may be of an earlier life, and it could be
+/// taken for what the column's page is now or will be soon.
+async fn earlier_generation(at: At<'_>, copy: &CopyState, index: usize) -> Option<u8> {
+    let regions = at.regions(index as u64 * PAGE_SPAN, at.core.slab_size.min(PAGE_SPAN));
+    let known = generations::known(at, index);
+    if known == 0 || copy.stale.load(Ordering::Acquire) & regions != regions {
+        return None;
+    }
+    let found = read_own_page(at, copy, index).await.ok()?.generation;
+    (found != 0 && distance(known, found) <= NEAR).then_some(found)
 }
 
 /// The pages of a slab that is all zeros, as they lie on disk, with these generations. `zeros` is the checksum of a block of zeros.

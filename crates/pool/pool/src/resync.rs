@@ -16,7 +16,7 @@ use crate::at::At;
 use crate::careful::{self, Content, heal, read_column};
 use crate::core::caught_up;
 use crate::governor;
-use crate::pages::{has_old_page, is_old, put_page};
+use crate::pages::{give_page, has_old_page, is_old};
 use crate::recall::recall;
 use crate::replay;
 use crate::row::{Column, CopyState};
@@ -438,7 +438,7 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     // Once more: another disk may have left while the region was copied.
     let Some(pages) = pages_of(at, offset, mask).await else { return Ok(false) };
     for (index, page) in pages {
-        if put_page(at, (index, &page), from_ref(copy), Durability::Durable).await.is_err() {
+        if !give_page(at, copy, (index, &page), mask).await? {
             return Ok(false);
         }
     }

@@ -11,6 +11,7 @@ mod conformance;
 mod crash;
 mod cut_short;
 mod disks;
+mod earlier_life;
 mod epochs;
 mod exchange;
 mod fenced;

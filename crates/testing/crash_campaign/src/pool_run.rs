@@ -107,7 +107,7 @@ impl Run {
         usize::from(self.plan.columns) * resiliency(self.rig.case.layout).copies()
     }
 
-    /// Whether the pool has room for a new row, with some to spare for what has been given back since it was refused.
+    /// Whether the pool has room for a new row, with some to spare for rows that others make or give back meanwhile.
     fn has_room(&self) -> bool {
         let pool = self.pool.borrow().upgrade();
         pool.is_some_and(|pool| self.rig.disks_with_room(&pool, 3) >= self.width())

@@ -405,3 +405,30 @@ fn data_that_nobody_knows_is_refused_and_a_disk_that_was_released_is_taken() {
         assert_eq!(error.kind(), PoolErrorKind::ForeignData);
     });
 }
+
+/// From the moment at which the status shows a disk that has joined as free, rows find its slabs.
+#[test]
+fn a_disk_that_joins_has_slabs_as_soon_as_it_is_there() {
+    on_shard(async {
+        let bench = Bench::new(2);
+        let pool = bench.create_on(1).await;
+        let mut seen = false;
+        let watch = std::future::poll_fn(|_| {
+            let status = pool.status();
+            let candidates = pool.core.candidates(true);
+            for disk in &status.disks {
+                let free = disk.record.slab_count - disk.used_slabs;
+                let found = candidates.iter().find(|candidate| candidate.disk == disk.record.id);
+                let found = found.map(|candidate| (candidate.free, candidate.total));
+                assert_eq!(found, Some((free, disk.record.slab_count)), "disk {}", disk.record.id);
+            }
+            seen = status.disks.len() == 2;
+            if seen { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        });
+        // The watcher is polled first each time that the other goes on.
+        let joining = pool.add_disk(bench.new_disk(1), false, false);
+        let ((), joined) = futures_util::future::join(watch, joining).await;
+        joined.expect("it joins");
+        assert!(seen);
+    });
+}

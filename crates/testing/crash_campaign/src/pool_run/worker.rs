@@ -80,12 +80,28 @@ fn sectors(offset: u64, len: u64) -> std::ops::Range<usize> {
     offset as usize / SECTOR..(offset + len) as usize / SECTOR
 }
 
-/// Judges an answer that is an error; `since` is the mark of when it was asked for.
-fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, since: &Mark) {
-    // A disk that is full is no reason: it is that disk's failure, and the pool has room elsewhere, or does without.
-    let strict = run.rig.troubles.kinds.fill;
-    let full = error.kind() == BlockErrorKind::NoSpace && !(strict && run.has_room());
-    let excused = run.rig.excuses_since(since) || !model.is_present() || full;
+/// When something was asked for.
+struct Asked {
+    since: Mark,
+    /// The pool had room for a new row, and want of it is no excuse.
+    room: bool,
+}
+
+impl Asked {
+    fn now(run: &Run) -> Self {
+        // A disk that is full is no reason: it is that disk's failure, and the pool has room elsewhere, or does without.
+        let strict = run.rig.troubles.kinds.fill;
+        Self { since: run.rig.mark(), room: strict && run.has_room() }
+    }
+}
+
+/// Judges an answer that is an error.
+///
+/// Want of space is promised to be no answer while there is room, which is looked at before and after: a disk may have joined, or a space
+/// been deleted, between the answer and now.
+fn refused(run: &Run, model: &SpaceModel, what: &str, error: &BlockError, asked: &Asked) {
+    let full = error.kind() == BlockErrorKind::NoSpace && !(asked.room && run.has_room());
+    let excused = run.rig.excuses_since(&asked.since) || !model.is_present() || full;
     run.rig.trace(|| {
         format!("{what} of {} failed{}: {error}", model.name, if excused { ", excused" } else { "" })
     });
@@ -102,7 +118,7 @@ async fn write(
     len: u64,
     durability: Durability,
 ) {
-    let since = run.rig.mark();
+    let asked = Asked::now(run);
     let generation = run.model.next_generation();
     let mut buf = IoBuf::new(len as usize);
     pattern::fill(&mut buf, u64::from(model.owner), offset, u64::from(generation));
@@ -111,7 +127,7 @@ async fn write(
     run.rig.trace(|| format!("write {generation} begins"));
     let written = space.write(offset, buf.freeze(), durability).await;
     run.rig.trace(|| format!("write {generation} ends well: {}", written.is_ok()));
-    conclude(run, model, "a write", &begun, written, durability, &since);
+    conclude(run, model, "a write", &begun, written, durability, &asked);
 }
 
 async fn zero(
@@ -122,17 +138,17 @@ async fn zero(
     len: u64,
     durability: Durability,
 ) {
-    let since = run.rig.mark();
+    let asked = Asked::now(run);
     let begun = model.history.borrow_mut().begin(sectors(offset, len), |_| Value::ZERO);
     let zeroed = space.write_zeroes(offset, len, durability).await;
-    conclude(run, model, "a write of zeros", &begun, zeroed, durability, &since);
+    conclude(run, model, "a write of zeros", &begun, zeroed, durability, &asked);
 }
 
 async fn unmap(run: &Run, model: &SpaceModel, space: &Arc<Space>, offset: u64, len: u64) {
-    let since = run.rig.mark();
+    let asked = Asked::now(run);
     let begun = model.history.borrow_mut().begin(sectors(offset, len), |_| Value::ZERO);
     let unmapped = space.unmap(offset, len).await;
-    conclude(run, model, "an unmap", &begun, unmapped, Durability::Volatile, &since);
+    conclude(run, model, "an unmap", &begun, unmapped, Durability::Volatile, &asked);
 }
 
 fn conclude(
@@ -142,7 +158,7 @@ fn conclude(
     begun: &crate::history::Operation,
     result: Result<(), BlockError>,
     durability: Durability,
-    since: &Mark,
+    asked: &Asked,
 ) {
     match result {
         Ok(()) => {
@@ -151,14 +167,14 @@ fn conclude(
         }
         Err(error) => {
             model.history.borrow_mut().fail(begun);
-            refused(run, model, what, &error, since);
+            refused(run, model, what, &error, asked);
         }
     }
 }
 
 async fn flush(run: &Run, model: &SpaceModel, space: &Arc<Space>) {
     // A loss is told by the first flush that ends after it.
-    let since = run.rig.mark().earlier(&model.last_flush.borrow());
+    let asked = Asked { since: run.rig.mark().earlier(&model.last_flush.borrow()), ..Asked::now(run) };
     let began = model.history.borrow_mut().moment();
     let flushed = space.flush().await;
     *model.last_flush.borrow_mut() = run.rig.mark();
@@ -170,13 +186,13 @@ async fn flush(run: &Run, model: &SpaceModel, space: &Arc<Space>) {
         }
         Err(error) => {
             model.history.borrow_mut().flush_failed();
-            refused(run, model, "a flush", &error, &since);
+            refused(run, model, "a flush", &error, &asked);
         }
     }
 }
 
 async fn read(run: &Run, model: &SpaceModel, space: &Arc<Space>, offset: u64, len: u64) {
-    let since = run.rig.mark();
+    let asked = Asked::now(run);
     let reading = model.history.borrow_mut().begin_read(sectors(offset, len));
     let read = space.read(offset, IoBuf::new(len as usize)).await;
     let bytes = read.as_ref().ok().filter(|_| model.is_present()).map(|buf| &buf[..]);
@@ -189,7 +205,7 @@ async fn read(run: &Run, model: &SpaceModel, space: &Arc<Space>, offset: u64, le
             run.rig.answered();
             run.rig.stats.borrow_mut().sectors += len / SECTOR as u64;
         }
-        Err(error) => refused(run, model, "a read", &error, &since),
+        Err(error) => refused(run, model, "a read", &error, &asked),
     }
 }
 
