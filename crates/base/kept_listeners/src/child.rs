@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
+use rustix::process::{Pid, getppid};
 
 use crate::message::{MAX, Request, decode_answer};
 use crate::{PATIENCE, VARIABLE};
@@ -40,6 +41,16 @@ fn way() -> Option<&'static Way> {
 #[must_use]
 pub fn is_kept() -> bool {
     way().is_some()
+}
+
+/// Whether the keeper of this process has died: nobody starts another process when this one dies, or tells it to stop. It may have
+/// died before this process has come so far as to ask.
+#[must_use]
+pub fn is_orphaned() -> bool {
+    static KEEPER: OnceLock<Option<Pid>> = OnceLock::new();
+    // Whoever made the pair of sockets, whether it is still there or not.
+    let keeper = KEEPER.get_or_init(|| way().and_then(|way| way.keeper()));
+    keeper.is_some_and(|keeper| getppid() != Some(keeper))
 }
 
 /// A socket that listens on an address, from the keeper if there is one. Waits for [`crate::PATIENCE`] at most.
@@ -97,6 +108,12 @@ fn tell(request: Request) {
 }
 
 impl Way {
+    /// The process that made this way.
+    pub(crate) fn keeper(&self) -> Option<Pid> {
+        let way = self.0.lock();
+        way.as_ref().and_then(|socket| socket_peercred(socket).ok()).map(|peer| peer.pid)
+    }
+
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;

@@ -94,6 +94,8 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn refresh(&self);
     /// Connections to an address of this machine: our end, and the client's.
     fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)>;
+    /// Ends when a client has connected since it was called last.
+    fn connected(&self) -> Work<'_, ()>;
     /// Ends the connections to an address that is not this machine's any more, without a word.
     fn abandon_connections_to(&self, address: IpAddr);
     /// Closes all connections; what outlives the server stays in its volumes.

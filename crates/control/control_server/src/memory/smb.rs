@@ -21,6 +21,8 @@ pub struct MemorySmb {
     ended: Mutex<Vec<Sid>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
+    /// Connections that there are taken to be: the node's end and the client's.
+    pub connections: Mutex<Vec<(SocketAddr, SocketAddr)>>,
     /// What they are taken to have open.
     pub open: Mutex<Vec<SmbOpen>>,
     /// Held for writing by who lets a change wait before it is served.
@@ -118,8 +120,13 @@ impl SmbBackend for MemorySmb {
 
     fn refresh(&self) {}
 
-    fn connections_to(&self, _address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
-        Vec::new()
+    fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
+        let all = self.connections.lock();
+        all.iter().filter(|(local, _)| local.ip() == address).copied().collect()
+    }
+
+    fn connected(&self) -> Work<'_, ()> {
+        Box::pin(std::future::pending())
     }
 
     fn abandon_connections_to(&self, _address: IpAddr) {}
