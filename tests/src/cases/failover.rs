@@ -163,7 +163,7 @@ impl Member {
     /// As `kill -9` of all of its processes.
     pub(super) fn kill(&mut self) -> Result {
         if self.process.is_some() {
-            // The child outlives its supervisor, and would go on serving.
+            // The child would notice that its supervisor is gone, and stop cleanly.
             self.signal("-KILL", false)?;
         }
         self.process.take().map_or(Ok(()), |mut process| process.kill())

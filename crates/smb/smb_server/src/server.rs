@@ -69,6 +69,12 @@ impl SmbServer {
         Ok(())
     }
 
+    /// Says which shares are on their way, and that no others are: who connects to one of them waits for it, until it is published, it is not
+    /// expected any more, or it takes too long.
+    pub fn expect_shares(&self, names: &[String]) {
+        self.shared.shares.expect(names);
+    }
+
     /// Makes a share that what clients had open can come back to. Who connects to it waits until it is published, or taken
     /// away: a client that finds no share gives up, and so would what it had open.
     ///

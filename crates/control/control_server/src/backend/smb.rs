@@ -72,6 +72,8 @@ pub trait SmbBackend: Send + Sync + 'static {
     /// more when this ends. What goes on unchanged is not disturbed, nor is what is served of other pools. Returns what could not be done, as
     /// ("share vmstore", "why").
     fn apply_pool(&self, pool: Option<Uuid>, wanted: WantedShares) -> Work<'_, Vec<(String, String)>>;
+    /// These shares are on their way, and no others: who connects to one of them waits for it.
+    fn expect_shares(&self, names: &[String]);
     /// The server now.
     fn info(&self) -> SmbInfo;
     /// What has passed over a share; none when it is not served.

@@ -21,6 +21,10 @@ pub struct MemorySmb {
     ended: Mutex<Vec<Sid>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
+    /// Shares that are on their way.
+    pub expected: Mutex<Vec<String>>,
+    /// All that ever were.
+    pub was_expected: Mutex<BTreeSet<String>>,
     /// Connections that there are taken to be: the node's end and the client's.
     pub connections: Mutex<Vec<(SocketAddr, SocketAddr)>>,
     /// What they are taken to have open.
@@ -68,6 +72,12 @@ impl SmbBackend for MemorySmb {
             });
             Ok(trouble.collect())
         })
+    }
+
+    fn expect_shares(&self, names: &[String]) {
+        let mut expected = self.expected.lock();
+        self.was_expected.lock().extend(names.iter().cloned());
+        *expected = names.to_vec();
     }
 
     fn info(&self) -> SmbInfo {

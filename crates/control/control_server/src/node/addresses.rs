@@ -44,7 +44,7 @@ impl Node {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.addresses.look.notified() => {}
                 // Whoever is connected is to be known before the node can die.
-                () = self.backends.smb.connected(), if !self.addresses.here().is_empty() => {}
+                _ = self.backends.smb.connected(), if !self.addresses.here().is_empty() => {}
                 () = self.stopped() => break,
             }
             self.settle_addresses().await;

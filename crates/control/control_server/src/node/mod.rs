@@ -11,6 +11,7 @@ mod clustered;
 mod counters;
 mod disk_table;
 mod disks;
+mod expected;
 mod files;
 mod findings;
 mod fullness;

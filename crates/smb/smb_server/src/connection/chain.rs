@@ -248,6 +248,10 @@ impl Request<'_> {
             return Reply::new(outcome, sign);
         }
         let room = conn.pending.borrow().len() < MAX_PENDING;
+        if !room && header.command == Command::TREE_CONNECT {
+            // It waits for a share, and has changed nothing.
+            return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, sign);
+        }
         let _listed = room.then(|| {
             conn.pending.borrow_mut().insert(header.message_id, Rc::clone(pending));
             Listed { conn, number: header.message_id }

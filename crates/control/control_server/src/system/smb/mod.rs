@@ -341,6 +341,10 @@ impl SmbBackend for Smb {
         self.server.connections_to(address)
     }
 
+    fn expect_shares(&self, names: &[String]) {
+        self.server.expect_shares(names);
+    }
+
     fn connected(&self) -> Work<'_, ()> {
         Box::pin(async move {
             self.server.connected().await;
