@@ -18,7 +18,11 @@ use crate::{PATIENCE, VARIABLE};
 
 /// The way to the keeper: one request at a time. None after a failure: an answer that comes late would be taken for that of the next
 /// request.
-pub(crate) struct Way(Mutex<Option<OwnedFd>>);
+pub(crate) struct Way {
+    socket: Mutex<Option<OwnedFd>>,
+    /// The process that made the pair of sockets, whether it is still there or not.
+    keeper: Option<Pid>,
+}
 
 /// The keeper of this process, if it has one.
 fn way() -> Option<&'static Way> {
@@ -47,10 +51,7 @@ pub fn is_kept() -> bool {
 /// died before this process has come so far as to ask.
 #[must_use]
 pub fn is_orphaned() -> bool {
-    static KEEPER: OnceLock<Option<Pid>> = OnceLock::new();
-    // Whoever made the pair of sockets, whether it is still there or not.
-    let keeper = KEEPER.get_or_init(|| way().and_then(|way| way.keeper()));
-    keeper.is_some_and(|keeper| getppid() != Some(keeper))
+    way().and_then(|way| way.keeper).is_some_and(|keeper| getppid() != Some(keeper))
 }
 
 /// A socket that listens on an address, from the keeper if there is one. Waits for [`crate::PATIENCE`] at most.
@@ -108,16 +109,11 @@ fn tell(request: Request) {
 }
 
 impl Way {
-    /// The process that made this way.
-    pub(crate) fn keeper(&self) -> Option<Pid> {
-        let way = self.0.lock();
-        way.as_ref().and_then(|socket| socket_peercred(socket).ok()).map(|peer| peer.pid)
-    }
-
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
-        Ok(Self(Mutex::new(Some(socket))))
+        let keeper = socket_peercred(&socket).ok().map(|peer| peer.pid);
+        Ok(Self { socket: Mutex::new(Some(socket)), keeper })
     }
 
     pub(crate) fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
@@ -132,7 +128,7 @@ impl Way {
         if text.len() > MAX {
             return Err(ErrorKind::InvalidInput.into());
         }
-        let mut way = self.0.lock();
+        let mut way = self.socket.lock();
         let socket = way.as_ref().ok_or(ErrorKind::BrokenPipe)?;
         match exchange(socket, &text) {
             Ok((answer, found)) => answer.map(|text| (text, found)),
