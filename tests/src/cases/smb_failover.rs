@@ -33,6 +33,8 @@ const KEY: LeaseKey = LeaseKey([7; 16]);
 const COMES_BACK: Duration = Duration::from_secs(100);
 /// How long a handle waits for its client, in milliseconds.
 const TIMEOUT: u32 = 120_000;
+/// How long the store does not answer: longer than one try to say something in it, shorter than what makes a node give up its pools.
+const STALL: Duration = Duration::from_millis(1300);
 /// How long an owner stands still.
 const STILL: Duration = Duration::from_secs(20);
 
@@ -231,6 +233,8 @@ pub(super) fn handles(context: &Context) -> Result {
     let begun = now();
     world.named("n2")?.kill()?;
     held.come_back(&world, begun, "kill -9, nobody starts it again")?;
+    // While the owner says who is connected: it has to say it again.
+    world.store_stalls(STALL);
     let owner = world.owner("n2")?;
     world.smbclient(&format!("get file {}", context.folder.join("back").display()))?;
     ensure(std::fs::read(&file)? == std::fs::read(context.folder.join("back"))?, || "another file".into())?;

@@ -66,14 +66,13 @@ impl Cluster {
     }
 
     async fn write_clients(&self, pool: PoolId, connections: &[(SocketAddr, SocketAddr)]) -> bool {
-        let (owner, clients) =
-            (Key::Owner(pool).path(&self.name), Key::Clients(pool).path(&self.name));
+        let (owner, clients) = (Key::Owner(pool).path(&self.name), Key::Clients(pool).path(&self.name));
         let Ok(owners) = self.store.get(Range::Key(owner.clone())).await else { return false };
         let Ok(before) = self.store.get(Range::Key(clients.clone())).await else { return false };
         let of = |found: &cluster_store::Found| Owner::decode(&found.value).ok()?.holder;
-        let Some(owned) = owners.found.first().filter(|found| {
-            of(found).is_some_and(|holder| holder.node == self.me)
-        }) else {
+        let Some(owned) =
+            owners.found.first().filter(|found| of(found).is_some_and(|holder| holder.node == self.me))
+        else {
             // Another node says it from now on.
             return true;
         };
