@@ -258,7 +258,9 @@ impl Request<'_> {
         });
         let mut cancelled = std::pin::pin!(pending.wait());
         let mut late = std::pin::pin!(shard_runtime::sleep(INTERIM_AFTER_HELD));
-        let mut told = !last;
+        // After an interim answer the last one has the number of that in place of the tree's, which the client would never learn (MS-SMB2
+        // 2.2.1.1): a TREE_CONNECT is answered once.
+        let mut told = !last || header.command == Command::TREE_CONNECT;
         loop {
             let next = poll_fn(|cx| {
                 if let Poll::Ready(outcome) = work.as_mut().poll(cx) {

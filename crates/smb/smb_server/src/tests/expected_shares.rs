@@ -5,8 +5,8 @@ use std::time::Duration;
 use smb_protocol::NtStatus;
 use test_layers::OnDrop;
 
-use super::client::{Client, Work};
-use super::world::{OLD, VICTIM, World};
+use super::client::{Client, Got, Work};
+use super::world::{Ask, OLD, VICTIM, World};
 use crate::ShareConfig;
 use crate::limits::SHARE_WAIT_MAX;
 
@@ -38,12 +38,16 @@ impl Away {
     }
 
     /// How the request ends without anything else happening; it has to within this.
-    async fn ends(&self, mut work: Work, within: Duration) -> NtStatus {
+    async fn ends(&self, work: Work, within: Duration) -> NtStatus {
+        self.ended(work, within).await.status()
+    }
+
+    async fn ended(&self, mut work: Work, within: Duration) -> Got {
         let ended = shard_runtime::timeout(within, &mut work.future).await;
         assert!(ended.is_some(), "it waits on");
         drop(work.future);
         assert!(self.client.conn.pending.borrow().is_empty(), "it does not count any more");
-        self.client.answer(work.last).await.unwrap().status()
+        self.client.answer(work.last).await.unwrap()
     }
 
     fn comes(&self) {
@@ -70,7 +74,10 @@ fn a_share_that_is_on_its_way_is_waited_for_and_holds_up_nothing_else() {
         let ended = shard_runtime::timeout(Duration::from_secs(1), &mut work.future).await;
         assert!(ended.is_none(), "it is not published");
         assert!(away.world.server.publish_share(AWAY));
-        assert_eq!(away.ends(work, AT_ONCE).await, NtStatus::SUCCESS);
+        let got = away.ended(work, AT_ONCE).await;
+        assert_eq!(got.status(), NtStatus::SUCCESS);
+        away.client.tree.set(got.header.tree_id().expect("an answer that has the number of the tree"));
+        assert_eq!(away.client.content(away.client.open(&Ask::open("f")).await).await, OLD);
     })
     .unwrap();
 }
@@ -116,7 +123,7 @@ fn who_waits_for_a_share_can_cancel_it_log_off_and_go_away() {
     sim::on_shard(async {
         let away = Away::new(AWAY).await;
         let work = away.waits().await;
-        assert!(away.client.cancel(work.last), "it was told to wait");
+        away.client.conn.pending.borrow().get(&work.last).expect("it can be cancelled").cancel();
         assert_eq!(away.ends(work, AT_ONCE).await, NtStatus::CANCELLED);
 
         let work = away.waits().await;
