@@ -139,7 +139,9 @@ impl SmbBackend for MemorySmb {
         Box::pin(std::future::pending())
     }
 
-    fn abandon_connections_to(&self, _address: IpAddr) {}
+    fn abandon_connections_to(&self, address: IpAddr) {
+        self.connections.lock().retain(|(local, _)| local.ip() != address);
+    }
 
     fn stop(&self) -> Work<'_, ()> {
         now(Ok(()))

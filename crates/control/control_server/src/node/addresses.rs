@@ -88,6 +88,7 @@ impl Node {
         for (pool, held) in unwanted {
             self.let_address_go(pool, &held).await;
         }
+        self.abandon_strays();
         if !wanted.is_empty() {
             for (pool, at) in wanted {
                 self.have_address(pool, at).await;
@@ -96,6 +97,21 @@ impl Node {
         }
         if self.listens_besides() != before {
             self.serve_node().await;
+        }
+    }
+
+    /// Ends connections to addresses of pools that another node has. The machine may still have an address of this node's process before,
+    /// and clients that connect then: they are to connect to the owner, who does not know of them.
+    fn abandon_strays(&self) {
+        let Some(cluster) = self.cluster.get() else { return };
+        let all: Vec<(Uuid, ServiceAddress)> = self.config.with(|config| {
+            config.pools.iter().filter_map(|pool| Some((pool.guid, ServiceAddress::of(pool)?))).collect()
+        });
+        let elsewhere = |(pool, _): &&(Uuid, ServiceAddress)| {
+            !self.addresses.held.lock().contains_key(pool) && cluster.other_owner(*pool).is_some()
+        };
+        for (_, at) in all.iter().filter(elsewhere) {
+            self.backends.smb.abandon_connections_to(at.ip);
         }
     }
 

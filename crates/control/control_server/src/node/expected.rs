@@ -7,7 +7,9 @@
 //!   configured shares ──────┘
 //! ```
 //! Expected are the shares of pools that are being brought up here, or that the cluster gives to this node and that nothing is known to be in the
-//! way of; all of them before the node knows what the cluster gives it. Not expected are those of pools that another node has, that are being let
+//! way of; all of them before the node knows what the cluster gives it, and for as long as its machine may have addresses of the process before it: a
+//! client that came by one of these may be another node's by now, and is not to hear that there is no such share, but to lose its connection
+//! (`addresses`). Not expected are those of pools that another node has, that are being let
 //! go of, that could not be opened, or that serve already: what is missing then does not come by itself.
 
 use std::collections::BTreeSet;
@@ -20,6 +22,8 @@ use uuid::Uuid;
 use super::Node;
 use super::path::Step;
 
+/// The addresses of an earlier process are gone after so long. The kernel looks once a second.
+const LEFT_OVER: Duration = service_address::LIFETIME.saturating_add(Duration::from_secs(1));
 /// How soon it is known that a share comes, or stays away.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -60,10 +64,11 @@ impl Node {
         })
     }
 
-    /// Whether this is a node of a cluster that does not know yet which pools are its own.
+    /// Whether this is a node of a cluster that does not know yet which pools are its own, or whose they are that its clients came for.
     fn knows_nothing_of_its_pools(&self) -> bool {
         let Some(cluster) = self.cluster.get() else { return false };
-        matches!(cluster.now().phase, None | Some(Phase::Joining))
+        self.clock.now().since(self.started) < LEFT_OVER
+            || matches!(cluster.now().phase, None | Some(Phase::Joining))
     }
 
     /// Whether a pool is on its way here.
