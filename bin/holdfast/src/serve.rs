@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use control_api::{Code, DEFAULT_SOCKET};
 use control_server::{Carried, NodeOptions, Running, START_AGAIN};
@@ -14,6 +15,11 @@ use crate::supervisor;
 /// Threads of the control plane. Two, so that one slow request doesn't stop `holdfast status`; the data plane
 /// has its own.
 const CONTROL_THREADS: usize = 2;
+/// How often a node that has a supervisor looks whether that is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A node without its supervisor that cannot stop cleanly within this ends all the same: nobody is there to kill it, and it would be in the
+/// way of whoever is started next. What it has not done by then is recovered as after a crash.
+const ORPHAN_STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Run a node in the foreground, until SIGTERM or Ctrl-C.
 ///
@@ -64,6 +70,10 @@ pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
                     node.stop().await?;
                     return Ok(ExitCode::SUCCESS);
                 }
+                () = orphaned() => {
+                    eprintln!("holdfast: the supervisor has died: nobody would start this node again. It stops cleanly.");
+                    return Ok(stop_orphan(node).await);
+                }
                 change = node.change_ordered() => change,
             };
             eprintln!("holdfast: the node's place in a cluster changes: it stops and starts again.");
@@ -78,6 +88,28 @@ pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
     })
 }
 
+/// Ends when this process had a supervisor, and has it no more.
+async fn orphaned() {
+    while !kept_listeners::is_orphaned() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Stops a node whose supervisor has died.
+async fn stop_orphan(node: Running) -> ExitCode {
+    match tokio::time::timeout(ORPHAN_STOPS_WITHIN, node.stop()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(problem)) => eprintln!("holdfast: {problem}"),
+        Err(_) => {
+            eprintln!("holdfast: it does not come to its end, and is ended.");
+            // Threads that hang are not waited for.
+            std::process::exit(1);
+        }
+    }
+    // Not what a supervisor would take for a stop that somebody asked for.
+    ExitCode::FAILURE
+}
+
 /// Starts the node that has just stopped. A request that was still being answered may hold the data directory for a moment.
 async fn start_again(options: NodeOptions, carried: Carried) -> CliResult<Running> {
     let mut carried = Some(carried);
@@ -85,7 +117,7 @@ async fn start_again(options: NodeOptions, carried: Carried) -> CliResult<Runnin
     loop {
         match Running::start_again(options.clone(), &mut carried).await {
             Err(problem) if problem.code == Code::InUse && began.elapsed() < START_AGAIN => {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
             started => return Ok(started?),
         }

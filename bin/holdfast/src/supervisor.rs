@@ -3,7 +3,8 @@
 //! A node that starts again serves within a fraction of a second; another node that takes over from it cannot be as fast, and clients
 //! that are refused wait longer than either. The parent does little else, so that there is little in it that could fail. In a cluster it runs the
 //! node's member of etcd, which lives on when the node dies; and when the node does not come back soon, it says so to the other nodes, who
-//! then take its pools without waiting for the silence.
+//! then take its pools without waiting for the silence. The node stops when its supervisor has died (`serve`): it would go on with nobody to
+//! start it again, and whoever runs the supervisor takes the service for dead.
 
 use std::io::ErrorKind;
 use std::os::unix::process::ExitStatusExt;

@@ -16,7 +16,7 @@ use super::cluster::{failed, identity, now};
 use super::multipath::Net;
 use super::shared_units::unit;
 use crate::node::{Node, Options, binary};
-use crate::process::{Deadline, Running, command, need, need_root, run, run_with};
+use crate::process::{Deadline, Running, command, need, need_root, pause, run, run_with};
 use crate::{Outcome, Result, ensure};
 
 /// The share, on the one volume of the one pool.
@@ -163,7 +163,7 @@ impl Member {
     /// As `kill -9` of all of its processes.
     pub(super) fn kill(&mut self) -> Result {
         if self.process.is_some() {
-            // The child outlives its supervisor, and would go on serving.
+            // The child would notice that its supervisor is gone, and stop cleanly.
             self.signal("-KILL", false)?;
         }
         self.process.take().map_or(Ok(()), |mut process| process.kill())
@@ -255,6 +255,13 @@ impl World {
         }
         first.ask(&["pool", "set", POOL, "--address", &format!("{ADDRESS}/24")])?;
         ensure(first.has_address()?, || "the address is not there when it was given".into())
+    }
+
+    /// Their store does not answer for so long.
+    pub(super) fn store_stalls(&self, time: Duration) {
+        self.etcd.etcd.freeze(0);
+        pause(time);
+        self.etcd.etcd.thaw(0);
     }
 
     /// Where clients are.

@@ -33,6 +33,8 @@ const KEY: LeaseKey = LeaseKey([7; 16]);
 const COMES_BACK: Duration = Duration::from_secs(100);
 /// How long a handle waits for its client, in milliseconds.
 const TIMEOUT: u32 = 120_000;
+/// How long the store does not answer: longer than one try to say something in it, shorter than what makes a node give up its pools.
+const STALL: Duration = Duration::from_millis(1300);
 /// How long an owner stands still.
 const STILL: Duration = Duration::from_secs(20);
 
@@ -69,6 +71,10 @@ impl Client {
         loop {
             match Self::try_connect(world, guid)? {
                 Ok(client) => return Ok(client),
+                // Whoever is told so gives up what it has open.
+                Err(why) if why.status() == Some(NtStatus::BAD_NETWORK_NAME) => {
+                    return Err(failed("a share that is on its way", why));
+                }
                 Err(why) if began.elapsed() > COMES_BACK => return Err(failed("no way back", why)),
                 Err(_) => pause(Duration::from_millis(20)),
             }
@@ -215,8 +221,20 @@ impl Held {
 }
 
 pub(super) fn handles(context: &Context) -> Result {
-    let mut world = World::start(context, false)?;
+    let mut world = World::start(context, true)?;
     let mut held = Held::begin(&world)?;
+
+    // With its supervisor it is back, mostly before anybody takes over, and answers before the pool is open.
+    let begun = now();
+    world.named("n1")?.signal("-KILL", true)?;
+    held.come_back(&world, begun, "kill -9 of the process alone")?;
+    world.settled()?;
+    if world.owner("")? != "n1" {
+        let begun = now();
+        world.nodes[0].ask(&["pool", "move", POOL, "n1"])?;
+        held.come_back(&world, begun, "back again")?;
+        world.settled()?;
+    }
 
     let begun = now();
     world.nodes[1].ask(&["cluster", "status"])?;
@@ -231,6 +249,8 @@ pub(super) fn handles(context: &Context) -> Result {
     let begun = now();
     world.named("n2")?.kill()?;
     held.come_back(&world, begun, "kill -9, nobody starts it again")?;
+    // While the owner says who is connected: it has to say it again.
+    world.store_stalls(STALL);
     let owner = world.owner("n2")?;
     world.smbclient(&format!("get file {}", context.folder.join("back").display()))?;
     ensure(std::fs::read(&file)? == std::fs::read(context.folder.join("back"))?, || "another file".into())?;

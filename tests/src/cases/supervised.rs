@@ -1,7 +1,8 @@
 //! `serve --supervise`: the node is killed, and clients that connect meanwhile wait instead of being refused; what stops on purpose stays
-//! stopped.
+//! stopped; a supervisor that is killed leaves no node behind.
 
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::time::Duration;
 
 use super::Context;
@@ -39,6 +40,13 @@ fn served_at(node: &Node) -> Result<String> {
     })
 }
 
+/// Serves the node as a service would.
+fn supervise(node: &Node, log: &Path) -> Result<Running> {
+    let mut serve = command(binary()?);
+    serve.args(["serve", "--supervise", "--data-dir"]).arg(node.data_dir());
+    Running::start("holdfast", serve, log)
+}
+
 pub(super) fn run(context: &Context) -> Result {
     if context.peer || context.url.is_some() {
         return Err(Outcome::Skip("needs a node of its own".into()));
@@ -47,9 +55,7 @@ pub(super) fn run(context: &Context) -> Result {
     // The demo makes disks, pool, LUN and target; then it is served as a service would.
     let mut node = Node::start(&context.folder, Options::default())?;
     node.stop()?;
-    let mut serve = command(binary()?);
-    serve.args(["serve", "--supervise", "--data-dir"]).arg(node.data_dir());
-    let mut parent = Running::start("holdfast", serve, &context.folder.join("supervised.log"))?;
+    let mut parent = supervise(&node, &context.folder.join("supervised.log"))?;
     let portal = served_at(&node)?;
     let at: SocketAddr = portal.parse().map_err(|why| failed("portal", why))?;
     let url = format!("iscsi://{portal}/{}/0", node.ready().iqn);
@@ -68,5 +74,32 @@ pub(super) fn run(context: &Context) -> Result {
     parent.signal("TERM")?;
     let ended = parent.wait(Deadline::after(ANSWERS))?;
     ensure(ended.success(), || format!("a clean stop ends with {ended}"))?;
-    ensure(TcpStream::connect_timeout(&at, CONNECTS).is_err(), || "somebody still listens".into())
+    ensure(TcpStream::connect_timeout(&at, CONNECTS).is_err(), || "somebody still listens".into())?;
+    orphaned(context, &node)
+}
+
+/// A supervisor that is killed: its child ends by itself, and cleanly, so that the next one can begin.
+fn orphaned(context: &Context, node: &Node) -> Result {
+    let log = context.folder.join("orphaned.log");
+    let mut parent = supervise(node, &log)?;
+    let portal = served_at(node)?;
+    let at: SocketAddr = portal.parse().map_err(|why| failed("portal", why))?;
+    let orphan = child(parent.id())?.ok_or_else(|| failed("supervisor", "it has no child"))?;
+    parent.signal("KILL")?;
+    parent.wait(Deadline::after(ANSWERS))?;
+    Deadline::after(ANSWERS).poll("the end of a node without a supervisor", || {
+        let stat = std::fs::read_to_string(format!("/proc/{orphan}/stat")).unwrap_or_default();
+        let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+        // One that nobody has waited for yet has ended, too.
+        Ok(matches!(state, None | Some('Z' | 'X')).then_some(()))
+    })?;
+    ensure(TcpStream::connect_timeout(&at, CONNECTS).is_err(), || "somebody still listens".into())?;
+    let said = std::fs::read_to_string(&log)?;
+    ensure(said.contains("the supervisor has died"), || format!("it did not stop for that:\n{said}"))?;
+    let mut next = supervise(node, &context.folder.join("next.log"))?;
+    let url = format!("iscsi://{}/{}/0", served_at(node)?, node.ready().iqn);
+    qemu_io(&url, &["read -P 0x5a 0 4M"])?;
+    next.signal("TERM")?;
+    let ended = next.wait(Deadline::after(ANSWERS))?;
+    ensure(ended.success(), || format!("a clean stop ends with {ended}"))
 }

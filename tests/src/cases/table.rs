@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "supervised",
-        about: "a supervised node that is killed is back at once, and nobody is refused meanwhile; what stops stays stopped",
+        about: "a supervised node that is killed is back at once, and nobody is refused meanwhile; what stops stays stopped; no node outlives its supervisor",
         ci: true,
         guest: false,
         run: supervised::run,

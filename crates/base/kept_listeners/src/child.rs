@@ -7,17 +7,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
+use rustix::process::{Pid, getppid};
 
 use crate::message::{MAX, Request, decode_answer};
 use crate::{PATIENCE, VARIABLE};
 
 /// The way to the keeper: one request at a time. None after a failure: an answer that comes late would be taken for that of the next
 /// request.
-pub(crate) struct Way(Mutex<Option<OwnedFd>>);
+pub(crate) struct Way {
+    socket: Mutex<Option<OwnedFd>>,
+    /// The process that made the pair of sockets, whether it is still there or not.
+    keeper: Option<Pid>,
+}
 
 /// The keeper of this process, if it has one.
 fn way() -> Option<&'static Way> {
@@ -40,6 +45,13 @@ fn way() -> Option<&'static Way> {
 #[must_use]
 pub fn is_kept() -> bool {
     way().is_some()
+}
+
+/// Whether the keeper of this process has died: nobody starts another process when this one dies, or tells it to stop. It may have
+/// died before this process has come so far as to ask.
+#[must_use]
+pub fn is_orphaned() -> bool {
+    way().and_then(|way| way.keeper).is_some_and(|keeper| getppid() != Some(keeper))
 }
 
 /// A socket that listens on an address, from the keeper if there is one. Waits for [`crate::PATIENCE`] at most.
@@ -100,7 +112,8 @@ impl Way {
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
         set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
-        Ok(Self(Mutex::new(Some(socket))))
+        let keeper = socket_peercred(&socket).ok().map(|peer| peer.pid);
+        Ok(Self { socket: Mutex::new(Some(socket)), keeper })
     }
 
     pub(crate) fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
@@ -115,7 +128,7 @@ impl Way {
         if text.len() > MAX {
             return Err(ErrorKind::InvalidInput.into());
         }
-        let mut way = self.0.lock();
+        let mut way = self.socket.lock();
         let socket = way.as_ref().ok_or(ErrorKind::BrokenPipe)?;
         match exchange(socket, &text) {
             Ok((answer, found)) => answer.map(|text| (text, found)),

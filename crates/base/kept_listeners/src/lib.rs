@@ -19,6 +19,8 @@
 //!
 //! A parent may do something else for its child, too ([`Helper`]): what outlives the child as well, and is asked for over the same way.
 //!
+//! A child can see that its parent has died ([`is_orphaned`]); what it does then is its own affair.
+//!
 //! Deliberately absent: starting and restarting the child, and connections that were accepted (they end with the child).
 
 mod child;
@@ -27,7 +29,7 @@ mod message;
 
 use std::time::Duration;
 
-pub use child::{ask_beside, close, is_kept, listen, settled, start_over};
+pub use child::{ask_beside, close, is_kept, is_orphaned, listen, settled, start_over};
 pub use keeper::{Helper, Keeper};
 
 /// How long an answer of the other side is waited for. It binds a socket at most.

@@ -54,6 +54,7 @@ pub struct Running {
     leaving: Option<JoinHandle<()>>,
     watching: JoinHandle<()>,
     keeping: JoinHandle<()>,
+    expecting: JoinHandle<()>,
     sweeping: JoinHandle<()>,
 }
 
@@ -199,6 +200,7 @@ impl Running {
         }
         let watching = tokio::spawn(node.clone().watch());
         let keeping = tokio::spawn(node.clone().keep_addresses());
+        let expecting = tokio::spawn(node.clone().keep_expected_shares());
         let sweeping = tokio::spawn(node.clone().sweep());
         tracing::info!(socket = %path.display(), "node is running");
         Ok(Self {
@@ -212,6 +214,7 @@ impl Running {
             leaving: None,
             watching,
             keeping,
+            expecting,
             sweeping,
         })
     }
@@ -267,6 +270,7 @@ impl Running {
         let result = self.node.close().await;
         let _ = self.watching.await;
         let _ = self.keeping.await;
+        let _ = self.expecting.await;
         let _ = self.sweeping.await;
         if let Some(part) = self.part {
             part.stop().await;

@@ -37,6 +37,9 @@ pub const MAX_OPENS_PER_SESSION: usize = 65_536;
 pub const MAX_OPENS: usize = 262_144;
 /// Requests of one connection that wait for something (locks, notifications, breaks); further ones fail.
 pub const MAX_PENDING: usize = 4096;
+/// How long a TREE_CONNECT waits for a share that is on its way: a takeover takes a few seconds, and Samba's clients wait 20 s for an
+/// answer, others longer.
+pub const SHARE_WAIT_MAX: Duration = Duration::from_secs(15);
 /// Connections of one listener: each holds a receive buffer of [`RECEIVE_BUFFER`] while it is busy.
 pub const MAX_CONNECTIONS: usize = 32_768;
 /// Connections that have not logged in, in all: each may hold [`MAX_PACKET_BEFORE_LOGIN`].

@@ -69,6 +69,12 @@ impl SmbServer {
         Ok(())
     }
 
+    /// Says which shares are on their way, and that no others are: who connects to one of them waits for it, until it is published, it is not
+    /// expected any more, or it takes too long.
+    pub fn expect_shares(&self, names: &[String]) {
+        self.shared.shares.expect(names);
+    }
+
     /// Makes a share that what clients had open can come back to. Who connects to it waits until it is published, or taken
     /// away: a client that finds no share gives up, and so would what it had open.
     ///
@@ -196,6 +202,11 @@ impl SmbServer {
         to.map(|peer| (peer.local, peer.remote)).collect()
     }
 
+    /// Ends when a connection has come since it was called last. For one caller.
+    pub async fn connected(&self) {
+        self.shared.connected.notified().await;
+    }
+
     /// Ends the connections to an address that is not this machine's any more; what is open over them waits for its clients.
     pub fn abandon_connections_to(&self, address: IpAddr) {
         let peers = self.shared.peers.lock();
@@ -235,5 +246,6 @@ async fn serve(shared: Arc<Shared>, arrived: Arrived) {
     let peer = Arc::new(Peer::new(id, remote, local, shard));
     shared.peers.lock().insert(id, Arc::clone(&peer));
     let _listed = Listed(&shared, &peer);
+    shared.connected.notify_one();
     crate::connection::serve(Arc::clone(&shared), stream, Arc::clone(&peer), login, answers).await;
 }

@@ -1,6 +1,6 @@
 //! Shares as the server holds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,20 +56,20 @@ impl Share {
         *self.stage.borrow() == Stage::Published
     }
 
-    /// Waits until clients may connect to it; `false` when it is taken away instead. `waits` is called if it is not at
-    /// once.
-    pub(crate) async fn published(&self, waits: impl FnOnce()) -> bool {
+    /// Waits until clients may connect to it; `false` when it is taken away instead.
+    async fn published(&self) -> bool {
         let mut stage = self.stage.subscribe();
-        if *stage.borrow() == Stage::Prepared {
-            waits();
-        }
         stage.wait_for(|stage| *stage != Stage::Prepared).await.is_ok_and(|stage| *stage == Stage::Published)
     }
 }
 
 /// All shares, by their names in upper case.
 #[derive(Default)]
-pub(crate) struct Shares(RwLock<BTreeMap<String, Arc<Share>>>);
+pub(crate) struct Shares {
+    all: RwLock<BTreeMap<String, Arc<Share>>>,
+    /// Names of those that are on their way, in upper case. Whoever waits for one of them is also told when a share is put in.
+    expected: watch::Sender<BTreeSet<String>>,
+}
 
 /// A configuration in use.
 fn in_use(config: ShareConfig) -> (Arc<ShareConfig>, SharedFolder) {
@@ -82,10 +82,46 @@ fn key(name: &str) -> String {
 }
 
 impl Shares {
+    /// These are on their way, and no others: who connects to one of them waits until it is there.
+    pub(crate) fn expect(&self, names: &[String]) {
+        let names: BTreeSet<String> = names.iter().map(|name| key(name)).collect();
+        self.expected.send_if_modified(|expected| {
+            let changed = *expected != names;
+            *expected = names;
+            changed
+        });
+    }
+
+    /// The share of that name when clients may connect to it, which is waited for while it is on its way; `None` when there is none or when
+    /// it turns out to stay away. `waits` is called when it is not there at once.
+    pub(crate) async fn arrived(&self, name: &str, mut waits: impl FnMut()) -> Option<Arc<Share>> {
+        let key = key(name);
+        let mut expected = self.expected.subscribe();
+        loop {
+            // Looked at first: what changes after this wakes us.
+            let comes = expected.borrow_and_update().contains(&key);
+            match self.find(name) {
+                Some(share) if share.is_published() => return Some(share),
+                Some(share) => {
+                    waits();
+                    // What clients had open comes back first.
+                    if share.published().await {
+                        return Some(share);
+                    }
+                }
+                None if comes => {
+                    waits();
+                    expected.changed().await.ok()?;
+                }
+                None => return None,
+            }
+        }
+    }
+
     /// Puts a share in that clients have to wait for until it is [published](Self::publish).
     pub(crate) fn prepare(&self, config: ShareConfig) -> Result<(), ConfigError> {
         check_share_name(&config.name)?;
-        let mut shares = self.0.write();
+        let mut shares = self.all.write();
         if shares.contains_key(&key(&config.name)) {
             return Err(ConfigError::Exists(config.name));
         }
@@ -96,6 +132,8 @@ impl Shares {
             counters: ShareCounters::default(),
         };
         shares.insert(name, Arc::new(share));
+        drop(shares);
+        self.expected.send_modify(|_| {});
         Ok(())
     }
 
@@ -112,14 +150,14 @@ impl Shares {
     }
 
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<Share>> {
-        let share = self.0.write().remove(&key(name))?;
+        let share = self.all.write().remove(&key(name))?;
         share.stage.send_replace(Stage::Gone);
         Some(share)
     }
 
     /// A share of any stage.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Share>> {
-        self.0.read().get(&key(name)).cloned()
+        self.all.read().get(&key(name)).cloned()
     }
 
     /// A share of a volume, of any stage.
@@ -134,6 +172,6 @@ impl Shares {
 
     /// All shares that clients may connect to.
     pub(crate) fn published(&self) -> Vec<Arc<Share>> {
-        self.0.read().values().filter(|share| share.is_published()).cloned().collect()
+        self.all.read().values().filter(|share| share.is_published()).cloned().collect()
     }
 }

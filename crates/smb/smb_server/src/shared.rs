@@ -10,6 +10,7 @@ use shard_runtime::{Clock, Entropy};
 use smb_protocol::fsctl::network::NetworkInterface;
 use smb_protocol::{FileTime, Guid};
 use tcp_service::{Budget, Limits, Listeners, Spawner, Throttle};
+use tokio::sync::Notify;
 
 use crate::config::{Directory, ServerConfig};
 use crate::endings::Endings;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) ending: Mutex<BTreeMap<u64, Arc<Session>>>,
     pub(crate) endings: Endings,
     pub(crate) peers: Mutex<BTreeMap<u64, Arc<Peer>>>,
+    /// Told of each new one of them.
+    pub(crate) connected: Notify,
     pub(crate) listeners: Listeners,
     /// For lines in the log that clients can cause at will.
     pub(crate) throttle: Throttle,
@@ -98,6 +101,7 @@ impl Shared {
             ending: Mutex::new(BTreeMap::new()),
             endings: Endings::default(),
             peers: Mutex::new(BTreeMap::new()),
+            connected: Notify::new(),
             listeners,
             throttle: Throttle::default(),
             next_peer: AtomicU64::new(1),

@@ -72,6 +72,8 @@ pub trait SmbBackend: Send + Sync + 'static {
     /// more when this ends. What goes on unchanged is not disturbed, nor is what is served of other pools. Returns what could not be done, as
     /// ("share vmstore", "why").
     fn apply_pool(&self, pool: Option<Uuid>, wanted: WantedShares) -> Work<'_, Vec<(String, String)>>;
+    /// These shares are on their way, and no others: who connects to one of them waits for it.
+    fn expect_shares(&self, names: &[String]);
     /// The server now.
     fn info(&self) -> SmbInfo;
     /// What has passed over a share; none when it is not served.
@@ -94,6 +96,8 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn refresh(&self);
     /// Connections to an address of this machine: our end, and the client's.
     fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)>;
+    /// Ends when a client has connected since it was called last.
+    fn connected(&self) -> Work<'_, ()>;
     /// Ends the connections to an address that is not this machine's any more, without a word.
     fn abandon_connections_to(&self, address: IpAddr);
     /// Closes all connections; what outlives the server stays in its volumes.

@@ -1,6 +1,7 @@
 //! Who is connected to the service address of a pool, in the shared state: whoever takes the pool over tells them.
 //!
 //! It only saves clients time: one who is not told finds out by itself that its connection is gone, when it sends something the next time.
+//! One that sends nothing would never know, so neither what is said nor what is read is given up when the store is slow once.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,24 +9,23 @@ use std::time::Duration;
 
 use cluster_store::keys::{Key, PoolId};
 use cluster_store::values::{Clients, Owner, Value as _};
-use cluster_store::{Condition, Range, Step, Transaction};
+use cluster_store::{Condition, Range, Revision, Step, Transaction};
 
-use super::Cluster;
+use super::{Cluster, SAY_AGAIN};
 
-/// The shared state is waited for so long: clients wait meanwhile.
+/// One try waits for the shared state so long: clients wait meanwhile.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Cluster {
-    /// Those who were connected to the pool's address last, as far as is known.
-    pub(crate) async fn clients_of(&self, pool: PoolId) -> Vec<(SocketAddr, SocketAddr)> {
+    /// Those who were connected to the pool's address last. `None`: the shared state does not answer, and is to be asked again.
+    pub(crate) async fn clients_of(&self, pool: PoolId) -> Option<Vec<(SocketAddr, SocketAddr)>> {
         let key = Key::Clients(pool).path(&self.name);
-        let reading = tokio::time::timeout(PATIENCE, self.store.get(Range::Key(key))).await;
-        let found = reading.ok().and_then(Result::ok).and_then(|read| read.found.into_iter().next());
-        let clients = found.and_then(|found| Clients::decode(&found.value).ok());
-        clients.unwrap_or_default().connections
+        let read = tokio::time::timeout(PATIENCE, self.store.get(Range::Key(key))).await.ok()?.ok()?;
+        let clients = read.found.first().and_then(|found| Clients::decode(&found.value).ok());
+        Some(clients.unwrap_or_default().connections)
     }
 
-    /// Says who they are, as long as this node has the pool. The newest that is said counts.
+    /// Says who they are, as long as this node has the pool, and until it is said. The newest that is said counts.
     pub(crate) fn say_clients(
         self: &Arc<Self>,
         pool: PoolId,
@@ -34,7 +34,11 @@ impl Cluster {
         connections.truncate(Clients::MAX);
         let number = self.saying.next(pool);
         let cluster = self.clone();
-        self.control.spawn(async move { cluster.say(pool, number, connections).await });
+        self.control.spawn(async move {
+            while !cluster.say(pool, number, &connections).await {
+                tokio::time::sleep(SAY_AGAIN).await;
+            }
+        });
     }
 
     /// Says who they were when the address went, and waits for that: the pool goes next.
@@ -45,32 +49,42 @@ impl Cluster {
     ) {
         connections.truncate(Clients::MAX);
         let number = self.saying.next(pool);
-        self.say(pool, number, connections).await;
-    }
-
-    async fn say(&self, pool: PoolId, number: u64, connections: Vec<(SocketAddr, SocketAddr)>) {
-        let saying = async {
-            // One after the other, and what is older than what waits is left out.
-            let _turn = self.saying.turn.lock().await;
-            !self.saying.is_newest(pool, number) || self.write_clients(pool, connections).await
-        };
-        if tokio::time::timeout(PATIENCE, saying).await != Ok(true) {
+        if tokio::time::timeout(PATIENCE, self.say(pool, number, &connections)).await != Ok(true) {
             tracing::debug!(%pool, "the next owner of a pool does not know all of its clients");
         }
     }
 
-    async fn write_clients(&self, pool: PoolId, connections: Vec<(SocketAddr, SocketAddr)>) -> bool {
-        let owner = Key::Owner(pool).path(&self.name);
-        let Ok(found) = self.store.get(Range::Key(owner.clone())).await else { return false };
-        let Some(found) = found.found.first() else { return false };
-        let own = Owner::decode(&found.value).ok().and_then(|owner| owner.holder);
-        if own.is_none_or(|holder| holder.node != self.me) {
-            return false;
+    /// Tries once. False: it has to be tried again.
+    async fn say(&self, pool: PoolId, number: u64, connections: &[(SocketAddr, SocketAddr)]) -> bool {
+        // One after the other, and what is older than what waits is left out.
+        let _turn = self.saying.turn.lock().await;
+        if !self.saying.is_newest(pool, number) {
+            return true;
         }
-        let Ok(value) = (Clients { connections }).encode() else { return false };
+        let written = tokio::time::timeout(PATIENCE, self.write_clients(pool, connections)).await;
+        written == Ok(true)
+    }
+
+    async fn write_clients(&self, pool: PoolId, connections: &[(SocketAddr, SocketAddr)]) -> bool {
+        let (owner, clients) = (Key::Owner(pool).path(&self.name), Key::Clients(pool).path(&self.name));
+        let Ok(owners) = self.store.get(Range::Key(owner.clone())).await else { return false };
+        let Ok(before) = self.store.get(Range::Key(clients.clone())).await else { return false };
+        let of = |found: &cluster_store::Found| Owner::decode(&found.value).ok()?.holder;
+        let Some(owned) =
+            owners.found.first().filter(|found| of(found).is_some_and(|holder| holder.node == self.me))
+        else {
+            // Another node says it from now on.
+            return true;
+        };
+        let Ok(value) = (Clients { connections: connections.to_vec() }).encode() else { return true };
+        // What an earlier try may still have on its way must not come after this.
+        let before = before.found.first().map_or(Revision(0), |found| found.modified);
         let transaction = Transaction {
-            conditions: vec![Condition::Modified(owner, found.modified)],
-            steps: vec![Step::Put(Key::Clients(pool).path(&self.name), value)],
+            conditions: vec![
+                Condition::Modified(owner, owned.modified),
+                Condition::Modified(clients.clone(), before),
+            ],
+            steps: vec![Step::Put(clients, value)],
             reads: Vec::new(),
         };
         self.store.transact(transaction).await.is_ok_and(|outcome| outcome.done)

@@ -25,6 +25,8 @@ pub struct MemoryAddresses {
     pub forbidden: Mutex<bool>,
     /// Addresses that the network was told of, in order.
     pub announced: Mutex<Vec<IpAddr>>,
+    /// Connections whose clients were told that these are gone.
+    pub told: Mutex<BTreeSet<(SocketAddr, SocketAddr)>>,
 }
 
 impl AddressBackend for MemoryAddresses {
@@ -68,7 +70,8 @@ impl AddressBackend for MemoryAddresses {
         now(Ok(held.chain(own).collect()))
     }
 
-    fn tell_clients<'a>(&'a self, _address: IpAddr, _of: &'a [(SocketAddr, SocketAddr)]) -> Work<'a, ()> {
+    fn tell_clients<'a>(&'a self, _address: IpAddr, of: &'a [(SocketAddr, SocketAddr)]) -> Work<'a, ()> {
+        self.told.lock().extend(of);
         now(Ok(()))
     }
 }

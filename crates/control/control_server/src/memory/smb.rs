@@ -21,6 +21,12 @@ pub struct MemorySmb {
     ended: Mutex<Vec<Sid>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
+    /// Shares that are on their way.
+    pub expected: Mutex<Vec<String>>,
+    /// All that ever were.
+    pub was_expected: Mutex<BTreeSet<String>>,
+    /// Connections that there are taken to be: the node's end and the client's.
+    pub connections: Mutex<Vec<(SocketAddr, SocketAddr)>>,
     /// What they are taken to have open.
     pub open: Mutex<Vec<SmbOpen>>,
     /// Held for writing by who lets a change wait before it is served.
@@ -66,6 +72,12 @@ impl SmbBackend for MemorySmb {
             });
             Ok(trouble.collect())
         })
+    }
+
+    fn expect_shares(&self, names: &[String]) {
+        let mut expected = self.expected.lock();
+        self.was_expected.lock().extend(names.iter().cloned());
+        *expected = names.to_vec();
     }
 
     fn info(&self) -> SmbInfo {
@@ -118,11 +130,18 @@ impl SmbBackend for MemorySmb {
 
     fn refresh(&self) {}
 
-    fn connections_to(&self, _address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
-        Vec::new()
+    fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
+        let all = self.connections.lock();
+        all.iter().filter(|(local, _)| local.ip() == address).copied().collect()
     }
 
-    fn abandon_connections_to(&self, _address: IpAddr) {}
+    fn connected(&self) -> Work<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    fn abandon_connections_to(&self, address: IpAddr) {
+        self.connections.lock().retain(|(local, _)| local.ip() != address);
+    }
 
     fn stop(&self) -> Work<'_, ()> {
         now(Ok(()))

@@ -16,6 +16,7 @@
 //! A client that hears of it earlier connects to nobody, and then waits for a second before it tries again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use cluster_store::keys::PoolId;
 use control_api::{Code, PoolDetail, PoolUpdate, PortalConfig, Problem, ServiceAddress};
 use uuid::Uuid;
 
-use super::held_addresses::Held;
+use super::held_addresses::{Former, Held};
 use super::path::Step;
 use super::{Node, missing};
 
@@ -31,8 +32,8 @@ use super::{Node, missing};
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often an address is renewed: well before it is over.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
-/// For so long the network, and clients of the owner before, are told of a new address again and again: a machine that stands still
-/// may answer for it meanwhile.
+/// For so long the network is told of a new address again and again, and clients of the owner before once it is known who they are: a machine
+/// that stands still may answer for it meanwhile.
 const ANNOUNCED_FOR: Duration = Duration::from_secs(10);
 
 impl Node {
@@ -42,6 +43,8 @@ impl Node {
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.addresses.look.notified() => {}
+                // Whoever is connected is to be known before the node can die.
+                _ = self.backends.smb.connected(), if !self.addresses.here().is_empty() => {}
                 () = self.stopped() => break,
             }
             self.settle_addresses().await;
@@ -85,6 +88,7 @@ impl Node {
         for (pool, held) in unwanted {
             self.let_address_go(pool, &held).await;
         }
+        self.abandon_strays();
         if !wanted.is_empty() {
             for (pool, at) in wanted {
                 self.have_address(pool, at).await;
@@ -93,6 +97,21 @@ impl Node {
         }
         if self.listens_besides() != before {
             self.serve_node().await;
+        }
+    }
+
+    /// Ends connections to addresses of pools that another node has. The machine may still have an address of this node's process before,
+    /// and clients that connect then: they are to connect to the owner, who does not know of them.
+    fn abandon_strays(&self) {
+        let Some(cluster) = self.cluster.get() else { return };
+        let all: Vec<(Uuid, ServiceAddress)> = self.config.with(|config| {
+            config.pools.iter().filter_map(|pool| Some((pool.guid, ServiceAddress::of(pool)?))).collect()
+        });
+        let elsewhere = |(pool, _): &&(Uuid, ServiceAddress)| {
+            !self.addresses.held.lock().contains_key(pool) && cluster.other_owner(*pool).is_some()
+        };
+        for (_, at) in all.iter().filter(elsewhere) {
+            self.backends.smb.abandon_connections_to(at.ip);
         }
     }
 
@@ -105,7 +124,7 @@ impl Node {
 
     async fn let_address_go(&self, pool: Uuid, held: &Held) {
         if held.here {
-            let clients = self.backends.smb.connections_to(held.at.ip);
+            let clients = self.clients_to_say(held);
             match self.backends.addresses.release(&held.at).await {
                 Ok(()) => tracing::info!(address = %held.at, "a service address is not here any more"),
                 // It is gone in a few seconds: nobody renews it.
@@ -114,7 +133,9 @@ impl Node {
                 }
             }
             // Before the next owner reads it; who may not answer any more has no say.
-            if let Some(cluster) = self.cluster.get().filter(|cluster| cluster.may_answer()) {
+            if let Some(cluster) = self.cluster.get().filter(|cluster| cluster.may_answer())
+                && let Some(clients) = clients
+            {
                 cluster.say_last_clients(PoolId(pool), clients).await;
             }
             self.backends.smb.abandon_connections_to(held.at.ip);
@@ -145,42 +166,75 @@ impl Node {
         }
         let here = had.is_ok();
         let (clients, former) = known.map(|held| (held.clients, held.former)).unwrap_or_default();
-        let held =
-            Held { at: at.clone(), here, since, renewed: Some(now), problem: had.err(), clients, former };
+        let held = Held {
+            at: at.clone(),
+            here,
+            since,
+            renewed: Some(now),
+            problem: had.err(),
+            clients,
+            former: if new { Former::Unknown } else { former.clone() },
+        };
         self.addresses.held.lock().insert(pool, held);
         if !here {
             return;
         }
-        if new || now.since(since) < ANNOUNCED_FOR {
-            self.announce(pool, &at, new).await;
+        if new {
+            tracing::info!(address = %at, "a service address is here");
+        }
+        if now.since(since) < ANNOUNCED_FOR || !matches!(former, Former::Over) {
+            if let Err(problem) = self.backends.addresses.announce(&at).await {
+                self.addresses.change(pool, |held| held.problem = Some(problem));
+            }
+            self.tell_former(pool, &at).await;
         }
     }
 
-    /// Tells the network where an address is, and those who were connected to it elsewhere.
-    async fn announce(&self, pool: Uuid, at: &ServiceAddress, new: bool) {
-        if let Err(problem) = self.backends.addresses.announce(at).await {
-            self.addresses.change(pool, |held| held.problem = Some(problem));
-        }
-        if new {
-            tracing::info!(address = %at, "a service address is here");
-            let Some(cluster) = self.cluster.get() else { return };
-            let clients = cluster.clients_of(PoolId(pool)).await;
-            if !clients.is_empty() {
-                tracing::info!(address = %at, clients = clients.len(), "clients of the owner before are told to connect again");
+    /// Tells those who were connected to an address elsewhere that their connections are gone.
+    async fn tell_former(&self, pool: Uuid, at: &ServiceAddress) {
+        let now = self.clock.now();
+        let former = self.addresses.held.lock().get(&pool).map(|held| held.former.clone());
+        let former = former.unwrap_or_default();
+        let first = matches!(former, Former::Unknown);
+        let former = match former {
+            Former::Unknown => {
+                let known = match self.cluster.get() {
+                    Some(cluster) => cluster.clients_of(PoolId(pool)).await,
+                    None => Some(Vec::new()),
+                };
+                // It is asked again when the address is renewed: those who wait in silence learn of it from nobody else.
+                let Some(known) = known else { return };
+                if !known.is_empty() {
+                    tracing::info!(address = %at, clients = known.len(), "clients of the owner before are told to connect again");
+                }
+                Former::Told(now, known)
             }
-            self.addresses.change(pool, |held| held.former = clients);
-        }
-        let former =
-            self.addresses.held.lock().get(&pool).map(|held| held.former.clone()).unwrap_or_default();
-        if former.is_empty() {
+            Former::Told(since, _) if now.since(since) >= ANNOUNCED_FOR => Former::Over,
+            same => same,
+        };
+        self.addresses.change(pool, |held| held.former = former.clone());
+        if former.connections().is_empty() {
             return;
         }
         // Each time: what a client answers may still have gone to a machine that stands still.
-        if let Err(problem) = self.backends.addresses.tell_clients(at.ip, &former).await
-            && new
+        if let Err(problem) = self.backends.addresses.tell_clients(at.ip, former.connections()).await
+            && first
         {
             tracing::warn!(address = %at, %problem, "clients find out by themselves that their connections are gone");
         }
+    }
+
+    /// Whom the next owner has to tell: who is connected to an address, and who is still being told that the owner before is gone, since this
+    /// node may be gone, too, before they have heard of it. `None`: nothing is put in the place of what the owner before has said until it is read.
+    fn clients_to_say(&self, held: &Held) -> Option<Vec<(SocketAddr, SocketAddr)>> {
+        if matches!(held.former, Former::Unknown) {
+            return None;
+        }
+        // Those who are connected come first: there is room for so many only.
+        let mut all = self.backends.smb.connections_to(held.at.ip);
+        let here: BTreeSet<_> = all.iter().copied().collect();
+        all.extend(held.former.connections().iter().filter(|known| !here.contains(known)));
+        Some(all)
     }
 
     /// Says in the shared state who is connected to the addresses that are here, for the next owner.
@@ -191,11 +245,11 @@ impl Node {
             held.iter().filter(|(_, held)| held.here).map(|(pool, held)| (*pool, held.clone())).collect()
         };
         for (pool, held) in here {
-            let now: BTreeSet<_> = self.backends.smb.connections_to(held.at.ip).into_iter().collect();
+            let Some(said) = self.clients_to_say(&held) else { continue };
+            let now: BTreeSet<_> = said.iter().copied().collect();
             if now == held.clients {
                 continue;
             }
-            let said: Vec<_> = now.iter().copied().collect();
             self.addresses.change(pool, |held| held.clients = now);
             cluster.say_clients(PoolId(pool), said);
         }

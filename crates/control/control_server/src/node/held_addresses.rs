@@ -19,8 +19,30 @@ pub(super) struct Held {
     pub(super) problem: Option<Problem>,
     /// Who is connected to it, as the shared state has it.
     pub(super) clients: BTreeSet<(SocketAddr, SocketAddr)>,
-    /// Who was connected to it at the owner before, who is told of it as long as the address is announced.
-    pub(super) former: Vec<(SocketAddr, SocketAddr)>,
+    /// Who was connected to it at the owner before.
+    pub(super) former: Former,
+}
+
+/// Those who were connected to an address at the owner of the pool before.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Former {
+    /// The shared state has not said yet who they are.
+    #[default]
+    Unknown,
+    /// They are told again and again that their connections are gone, since then.
+    Told(Monotonic, Vec<(SocketAddr, SocketAddr)>),
+    /// They have been told often enough.
+    Over,
+}
+
+impl Former {
+    /// Who has to be told still.
+    pub(super) fn connections(&self) -> &[(SocketAddr, SocketAddr)] {
+        match self {
+            Self::Told(_, connections) => connections,
+            Self::Unknown | Self::Over => &[],
+        }
+    }
 }
 
 /// The service addresses of a node.

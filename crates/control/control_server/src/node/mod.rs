@@ -13,6 +13,7 @@ mod counters;
 mod disk_table;
 mod disks;
 pub(crate) mod elsewhere;
+mod expected;
 mod files;
 mod findings;
 mod fullness;

@@ -27,13 +27,13 @@ pub(super) enum Part {
 pub(super) type Unserved = BTreeMap<Part, BTreeMap<String, String>>;
 
 /// In which pools volumes are.
-struct Places {
+pub(super) struct Places {
     by_guid: BTreeMap<Uuid, Uuid>,
     by_name: BTreeMap<String, Uuid>,
 }
 
 impl Places {
-    fn of(&self, item: &(impl OnVolume + ?Sized)) -> Option<Uuid> {
+    pub(super) fn of(&self, item: &(impl OnVolume + ?Sized)) -> Option<Uuid> {
         match item.volume_guid() {
             Some(guid) => self.by_guid.get(&guid).copied(),
             None => self.by_name.get(item.volume()).copied(),
@@ -42,7 +42,7 @@ impl Places {
 }
 
 impl Node {
-    fn places(&self) -> Places {
+    pub(super) fn places(&self) -> Places {
         // What the owners of pools say that this node may never have had.
         let told = self.cluster.get().map(|cluster| cluster.volume_places()).unwrap_or_default();
         let mut places = Places { by_guid: told, by_name: BTreeMap::new() };
@@ -227,6 +227,8 @@ impl Node {
         }
         self.say_portals();
         self.backends.smb.configure(&current, &self.name());
+        // Before anybody can ask for one.
+        self.expect_shares();
         match self.backends.smb.listen(&current.config).await {
             Ok(found) => trouble.extend(found),
             Err(problem) => drop(trouble.insert("SMB".into(), problem.detail)),

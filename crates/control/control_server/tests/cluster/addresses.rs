@@ -1,5 +1,8 @@
 //! The service address of a pool is where the pool is, and nowhere else.
 
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
 use serde_json::{Value, json};
 
 use crate::world::{Member, World, comes, make};
@@ -52,6 +55,52 @@ fn an_address_goes_with_its_pool() {
     assert!(other.get("/v1/pools/p").get("address").is_none(), "it is served at the node's addresses");
     assert!(other.serves("l", "s"));
     for node in [first, third] {
+        node.stop();
+    }
+}
+
+/// A connection of a client to the address.
+fn client(port: u16) -> (SocketAddr, SocketAddr) {
+    let local = "10.0.0.50:445".parse().expect("an address");
+    (local, format!("10.0.0.99:{port}").parse().expect("an address"))
+}
+
+/// Waits until the store was asked in vain for the clients of a pool, more often than before.
+fn asked_in_vain(world: &World) {
+    let before = world.store.silences.load(Ordering::Relaxed);
+    comes("a try in vain", || world.store.silences.load(Ordering::Relaxed) > before);
+}
+
+#[test]
+fn clients_are_told_of_another_owner_though_the_store_was_slow_to_learn_and_to_say_who_they_are() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let (second, third) = (world.start(2), world.start(3));
+    comes("all take part", || [&second, &third].iter().all(|node| node.takes_part()));
+    set(&first, &json!({ "address": ADDRESS }));
+    let silence = |about| *world.store.about.lock().expect("a lock") = about;
+
+    // A client comes while the store does not answer, and nothing else changes afterwards.
+    silence(Some("/clients"));
+    first.smb.connections.lock().push(client(40001));
+    asked_in_vain(&world);
+    silence(None);
+    let text = client(40001).1.to_string();
+    comes("it is known who is connected", || world.store.holds("/clients", &text));
+
+    // Who takes over asks in vain who was connected.
+    silence(Some("/clients"));
+    first.freeze();
+    comes("another one has it", || has(&second) || has(&third));
+    asked_in_vain(&world);
+    silence(None);
+    let told = |node: &Member| node.addresses.told.lock().contains(&client(40001));
+    comes("the client is told", || told(&second) || told(&third));
+    first.thaw();
+    comes("who stood still lets go of it", || !has(&first));
+    for node in [first, second, third] {
         node.stop();
     }
 }

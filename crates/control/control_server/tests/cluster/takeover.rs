@@ -85,3 +85,30 @@ fn who_is_killed_or_stands_still_loses_its_pools_to_others() {
         node.stop();
     }
 }
+
+#[test]
+fn clients_wait_for_the_shares_of_a_pool_that_comes_where_it_comes() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let (second, third) = (world.start(2), world.start(3));
+    comes("all take part", || [&second, &third].iter().all(|node| node.takes_part()));
+    let expects = |node: &Member| node.smb.expected.lock().contains(&"s".to_owned());
+    comes("nothing is on its way", || [&first, &second, &third].iter().all(|node| !expects(node)));
+    comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
+
+    // One of them is to have it, and does not get beyond bringing back what clients had open.
+    let (at_second, at_third) = (second.smb.hold.blocking_write(), third.smb.hold.blocking_write());
+    first.kill();
+    comes("it is on its way", || expects(&second) || expects(&third));
+    let (owner, other) = if expects(&second) { (&second, &third) } else { (&third, &second) };
+    assert!(!owner.serves("l", "s") && !expects(other), "the other one has nothing to wait for");
+    drop((at_second, at_third));
+    comes("it is served", || owner.serves("l", "s"));
+    comes("it is not on its way any more", || !expects(owner));
+    assert!(!expects(other));
+    for node in [second, third] {
+        node.stop();
+    }
+}

@@ -2,12 +2,15 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use cluster_node::{Incarnations, LinkTls, Settings, Timings, node_name};
 use cluster_store::keys::{ClusterName, NodeId};
-use cluster_store::{ClusterStore, LocalStore};
+use cluster_store::{
+    ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, StoreFuture, Transaction, Watch,
+};
 use control_server::cluster::Membership;
 use control_server::memory::{Machine, MemoryAddresses, MemoryIscsi, MemorySmb};
 use control_server::{FoundDisk, NodeOptions, Running};
@@ -43,10 +46,55 @@ fn free_address() -> String {
     listener.local_addr().expect("bound").to_string()
 }
 
+/// A store that may not answer for some of its keys.
+pub(crate) struct Silent {
+    store: LocalStore,
+    /// What is in the names of keys for which it does not answer.
+    pub(crate) about: Mutex<Option<&'static str>>,
+    /// How often it did not.
+    pub(crate) silences: AtomicUsize,
+}
+
+impl Silent {
+    /// Whether a request is one that it does not answer.
+    fn is_about<'k>(&self, mut keys: impl Iterator<Item = &'k str>) -> bool {
+        let about = *self.about.lock().expect("a lock");
+        let silent = about.is_some_and(|about| keys.any(|key| key.contains(about)));
+        self.silences.fetch_add(usize::from(silent), Ordering::Relaxed);
+        silent
+    }
+}
+
+impl Silent {
+    /// Whether the value of a key with this in its name has this text in it.
+    pub(crate) fn holds(&self, about: &str, text: &str) -> bool {
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        let all = runtime.block_on(self.store.get(Range::Prefix(String::new()))).expect("it answers");
+        let of = all.found.iter().filter(|found| found.key.contains(about));
+        of.map(|found| String::from_utf8_lossy(&found.value)).any(|value| value.contains(text))
+    }
+}
+
+impl ClusterStore for Silent {
+    fn get(&self, range: Range) -> StoreFuture<'_, Snapshot> {
+        let silent = matches!(&range, Range::Key(key) if self.is_about(std::iter::once(key.as_str())));
+        if silent { Box::pin(std::future::pending()) } else { self.store.get(range) }
+    }
+
+    fn transact(&self, transaction: Transaction) -> StoreFuture<'_, Outcome> {
+        let silent = self.is_about(transaction.steps.iter().map(cluster_store::Step::key));
+        if silent { Box::pin(std::future::pending()) } else { self.store.transact(transaction) }
+    }
+
+    fn watch(&self, prefix: String, after: Revision) -> StoreFuture<'_, Box<dyn Watch>> {
+        self.store.watch(prefix, after)
+    }
+}
+
 /// What all nodes have in common.
 pub(crate) struct World {
     pub(crate) machine: Arc<Machine>,
-    store: Arc<dyn ClusterStore>,
+    pub(crate) store: Arc<Silent>,
     authority: Authority,
     dir: tempfile::TempDir,
 }
@@ -68,6 +116,7 @@ impl World {
         let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
         *machine.found.lock() = ["a", "b", "c", "d"].map(disk).to_vec();
         let store = LocalStore::open(&dir.path().join("store")).expect("a store");
+        let store = Silent { store, about: Mutex::new(None), silences: AtomicUsize::new(0) };
         Self { machine, store: Arc::new(store), authority: Authority::new(), dir }
     }
 

@@ -1,8 +1,10 @@
 //! TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 3.3.5.7, 3.3.5.8).
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use file_store::{FileId, FileKind};
+use futures_util::future::{Either, select};
 use smb_auth::Identity;
 use smb_files::{FileSystem, ShareRoot};
 use smb_protocol::NtStatus;
@@ -13,7 +15,9 @@ use smb_protocol::{Dialect, Wire as _};
 use super::Call;
 use crate::config::ShareKind;
 use crate::connection::answer::{Body, Outcome};
+use crate::limits::SHARE_WAIT_MAX;
 use crate::session::Session;
+use crate::share::Share;
 use crate::tree::{Disk, Target, Tree, maximal_access};
 
 /// TREE_CONNECT.
@@ -59,10 +63,9 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         tracing::debug!(remote = %call.conn.peer.remote, user = user.name(), share = name, "no such share");
         NtStatus::BAD_NETWORK_NAME
     };
-    let share = call.conn.shared.shares.find(name).ok_or_else(no_such_share)?;
-    // What clients had open comes back first.
-    if !share.published(|| call.pending.say_waiting()).await {
-        return Err(no_such_share());
+    let share = arrived(call, name).await?.ok_or_else(no_such_share)?;
+    if session.has_ended() {
+        return Err(NtStatus::USER_SESSION_DELETED);
     }
     let config = share.config();
     let maximal = maximal_access(&config, &user.token).ok_or_else(|| {
@@ -104,6 +107,29 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
     })?;
     call.carried.borrow_mut().tree = tree.id;
     respond(&tree, ShareType::DISK, flags, capabilities)
+}
+
+/// The share of that name, which is waited for while it is on its way here: a client that is told that there is no such share gives up what it
+/// has open over it. While it waits the request can be cancelled, counts among those that wait, and ends with its connection.
+///
+/// # Errors
+/// When it takes too long.
+async fn arrived(call: &Call<'_>, name: &str) -> Result<Option<Arc<Share>>, NtStatus> {
+    // Held back until this has ended.
+    let mut held = None;
+    let waits = || {
+        held.get_or_insert_with(|| call.pending.hold());
+    };
+    let arrives = pin!(call.conn.shared.shares.arrived(name, waits));
+    let late = pin!(shard_runtime::sleep(SHARE_WAIT_MAX));
+    match select(arrives, late).await {
+        Either::Left((share, _)) => Ok(share),
+        Either::Right(_) => {
+            tracing::debug!(remote = %call.conn.peer.remote, share = name, "a share that is on its way does not come soon");
+            // It is to be asked for again; that there is none would be wrong.
+            Err(NtStatus::SERVER_UNAVAILABLE)
+        }
+    }
 }
 
 /// What a client of SMB 3 is told of a share's kind. Not SHARE_CAP_CLUSTER: that promises a Witness service (MS-SWN) to

@@ -248,13 +248,19 @@ impl Request<'_> {
             return Reply::new(outcome, sign);
         }
         let room = conn.pending.borrow().len() < MAX_PENDING;
+        if !room && header.command == Command::TREE_CONNECT {
+            // It waits for a share, and has changed nothing.
+            return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, sign);
+        }
         let _listed = room.then(|| {
             conn.pending.borrow_mut().insert(header.message_id, Rc::clone(pending));
             Listed { conn, number: header.message_id }
         });
         let mut cancelled = std::pin::pin!(pending.wait());
         let mut late = std::pin::pin!(shard_runtime::sleep(INTERIM_AFTER_HELD));
-        let mut told = !last;
+        // After an interim answer the last one has the number of that in place of the tree's, which the client would never learn (MS-SMB2
+        // 2.2.1.1): a TREE_CONNECT is answered once.
+        let mut told = !last || header.command == Command::TREE_CONNECT;
         loop {
             let next = poll_fn(|cx| {
                 if let Poll::Ready(outcome) = work.as_mut().poll(cx) {

@@ -79,6 +79,7 @@ impl NodeDriver {
         let config = self.config(turn.pool)?;
         self.node.pools.lock().entry(turn.pool).or_default().name.clone_from(&config.name);
         turn.begin(Step::Take);
+        self.node.expect_shares();
         self.node.take_back(turn.pool).await;
         self.node.look_for_members(turn.pool).await;
         let told = self.node.told.lock().get(&turn.pool).copied().unwrap_or_default();

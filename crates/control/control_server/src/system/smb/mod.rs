@@ -341,6 +341,17 @@ impl SmbBackend for Smb {
         self.server.connections_to(address)
     }
 
+    fn expect_shares(&self, names: &[String]) {
+        self.server.expect_shares(names);
+    }
+
+    fn connected(&self) -> Work<'_, ()> {
+        Box::pin(async move {
+            self.server.connected().await;
+            Ok(())
+        })
+    }
+
     fn abandon_connections_to(&self, address: IpAddr) {
         self.server.abandon_connections_to(address);
     }
