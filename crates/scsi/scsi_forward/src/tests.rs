@@ -174,7 +174,7 @@ impl Rig {
         let wire =
             Wire { world: world.clone(), owner: owner.clone(), clock: shard_runtime::SystemClock::new() };
         let sender: Arc<dyn Forward> = Sender::new(Arc::new(wire), world.clone());
-        let near = TargetDevice::forwarding(Some(sender));
+        let near = TargetDevice::forwarding(Some(sender), Arc::default());
         let absent =
             LogicalUnit::open(config(), Arc::<AbsentBacking>::default(), store).await.expect("opened");
         absent.set_state(UnitState::Elsewhere(Some(THERE)));
