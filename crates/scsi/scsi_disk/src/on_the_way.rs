@@ -6,7 +6,7 @@
 //!        │                      │ too long, no room: BUSY                                              ▼ the answer
 //!        └──────────────────────┴──────────────────────────────────────────────────────────────────────
 //! ```
-//! An initiator that is told BUSY comes again by a schedule of its own: QEMU's waits twice to four times as long each time and gives up after
+//! An initiator that is told BUSY comes again by a schedule of its own: QEMU's waits four times as long each time and gives up after
 //! the seventh, and path checkers may take the way for broken. A move is over in less than the time that a command is held, so
 //! that most of them hear only of the end. NOT READY with the asymmetric access state in transition would not be better: QEMU
 //! gives a guest an error at once for that, and not every kernel takes it for a reason to try again.
