@@ -180,10 +180,13 @@ pub(super) fn run(context: &Context) -> Result {
     reservations(&mut nodes)?;
     states(&nodes[0], &[(17, 1), (33, 1), (49, 0)])?;
 
-    // Moved under load that goes through a node which has nothing to do with it, then killed.
+    // Moved to and fro under load that goes through a node which has nothing to do with it, without a rest, then killed. QEMU's initiator
+    // gives the guest an error when it has been told to come again seven times.
     let moved = load(&context.folder, &nodes[1], "moved", 0x21)?;
     crate::process::pause(Duration::from_millis(500));
-    nodes[2].ask(&["pool", "move", "p", "n1"])?;
+    for (from, to) in [(2, "n1"), (0, "n3"), (2, "n1")] {
+        nodes[from].ask(&["pool", "move", "p", to])?;
+    }
     ended(moved, &context.folder.join("moved.log"))?;
     let killed = load(&context.folder, &nodes[1], "killed", 0x22)?;
     crate::process::pause(Duration::from_millis(500));

@@ -26,6 +26,10 @@ impl LogicalUnit {
         if attribute == TaskAttribute::Aca {
             return Err(Sense::cdb_field(0).into());
         }
+        // Whoever serves it has news of its own.
+        if hears && inner.state == UnitState::Busy {
+            return Err(Failure::OnTheWay);
+        }
         if hears
             && let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
             && !entry.attentions.is_empty()

@@ -17,6 +17,14 @@ const TRY_EVERY: Duration = Duration::from_millis(250);
 /// worse for them than one that is not ready.
 const TRIES: u32 = 80;
 
+/// What became of a command.
+pub(crate) enum Ran {
+    /// It has ended; `None` when it was aborted and must not be answered.
+    Ended(Option<ScsiResponse>),
+    /// It was not begun: its unit is on the way, to another node or to this one.
+    NotBegun(ScsiCommand),
+}
+
 impl LogicalUnit {
     /// Carries a command out, from admission to response.
     ///
@@ -27,18 +35,20 @@ impl LogicalUnit {
         parsed: Result<Cdb, Sense>,
         command: ScsiCommand,
         number: &Cell<Option<u64>>,
-    ) -> Option<ScsiResponse> {
+    ) -> Ran {
         let guard = match self.enter(caller, &parsed, command.attribute) {
             Ok(guard) => guard,
-            Err(failure) => return Some(self.respond(Err(failure))),
+            Err(Failure::OnTheWay) => return Ran::NotBegun(command),
+            Err(failure) => return Ran::Ended(Some(self.respond(Err(failure)))),
         };
         let task = guard.id;
         number.set(Some(task));
         let medium = matches!(&parsed, Ok(cdb) if cdb.effect != Effect::Always);
         let mut outcome: Outcome = Err(Failure::Status(ScsiStatus::TaskAborted));
+        let begun = Cell::new(false);
         if guard.ready || self.tasks.may_start(task, medium).await {
             outcome = match parsed {
-                Ok(cdb) => self.carry_out(caller, task, &cdb, &command).await,
+                Ok(cdb) => self.carry_out(caller, task, &cdb, &command, &begun).await,
                 Err(sense) => Err(sense.into()),
             };
         }
@@ -49,28 +59,33 @@ impl LogicalUnit {
             };
             match closed {
                 // It was not aborted by anybody: what was done by the time that the unit was closed, was done.
-                Some((true, _)) if outcome.is_ok() => return Some(self.respond(outcome)),
-                Some((_, gone)) => return Some(self.respond(Err(gone))),
+                Some((true, _)) if outcome.is_ok() => return Ran::Ended(Some(self.respond(outcome))),
+                Some((true, _)) if !begun.get() => return Ran::NotBegun(command),
+                Some((_, gone)) => return Ran::Ended(Some(self.respond(Err(gone)))),
                 None => {}
             }
-            return tas.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted))));
+            return Ran::Ended(tas.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted)))));
         }
-        Some(self.respond(outcome))
+        Ran::Ended(Some(self.respond(outcome)))
     }
 
-    /// Carries an admitted command out, again and again while the storage is away and that changes nothing.
+    /// Carries an admitted command out, again and again while the storage is away and that changes nothing. Says when it has begun.
     pub(crate) async fn carry_out(
         self: &Arc<Self>,
         caller: &Caller<'_>,
         task: u64,
         cdb: &Cdb,
         command: &ScsiCommand,
+        begun: &Cell<bool>,
     ) -> Outcome {
         let mut tries = 0;
         loop {
             let outcome = match self.admit(caller, cdb) {
                 Ok(()) => match self.hold(caller, task, cdb).await {
-                    Ok(permit) => self.dispatch(caller, task, cdb, command, permit).await,
+                    Ok(permit) => {
+                        begun.set(true);
+                        self.dispatch(caller, task, cdb, command, permit).await
+                    }
                     Err(failure) => Err(failure),
                 },
                 Err(failure) => Err(failure),
@@ -104,7 +119,8 @@ impl LogicalUnit {
                 data_in: reply.data,
                 transfer_length: reply.transfer,
             },
-            Err(Failure::Status(status)) => {
+            Err(failure @ (Failure::Status(_) | Failure::OnTheWay)) => {
+                let status = if let Failure::Status(status) = failure { status } else { ScsiStatus::Busy };
                 ScsiResponse { status, sense: Vec::new(), data_in: None, transfer_length: 0 }
             }
             Err(failure @ (Failure::Sense(_) | Failure::Away)) => {

@@ -22,8 +22,10 @@ pub struct Place {
 pub enum Brought {
     /// It has ended there; `None` when it was aborted and must not be answered.
     Ended(Option<ScsiResponse>),
-    /// It was not begun anywhere.
+    /// It was not begun anywhere; it may be tried again, as long as it is not too old.
     NotBegun,
+    /// It was not begun anywhere, and must not be tried again: nobody knows how old it is, or in which life of this node it came.
+    Stale,
     /// It may have been done, or not.
     Unknown,
 }
@@ -37,12 +39,15 @@ pub trait Forward: Send + Sync + 'static {
     fn nexus_established(&self, nexus: &Arc<Nexus>);
     /// It is gone, also from wherever commands of it were brought.
     fn nexus_lost(&self, nexus: &Arc<Nexus>);
-    /// Has a command carried out.
+    /// Nanoseconds on a clock that never goes back and goes on while the machine sleeps.
+    fn now(&self) -> u64;
+    /// Has a command carried out that arrived from its initiator at this time.
     fn execute<'a>(
         &'a self,
         to: Place,
         nexus: &'a Arc<Nexus>,
         command: ScsiCommand,
+        arrived: u64,
     ) -> ScsiFuture<'a, Brought>;
     /// Has a task management function carried out; `None` when nobody knows whether it was.
     fn task_management<'a>(

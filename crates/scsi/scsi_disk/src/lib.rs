@@ -9,6 +9,7 @@
 //!       admission: unit attention, task set, reservations, write protection   turn: its turn at the volume
 //!       commands, a file for each family --medium, one call--> Backing (file of a volume | block device)
 //!     nexuses, task_management, availability: what else becomes of a unit
+//!   on_the_way: tried again where the unit has come to --waiting: for how long, and how many
 //!   elsewhere --forward--> another node, for a unit that it serves
 //! ----------------------------------------------------------------------------------------------------
 //! view: who sees which units
@@ -36,7 +37,8 @@
 //! * Nothing reaches what a unit kept its data in once it is closed ([`LogicalUnit::close`]): what waited has ended, what ran was
 //!   waited for, and what comes is told that there is no such unit.
 //! * A unit that another node serves answers nothing of its medium here: its commands are brought there, or are told to come again
-//!   (BUSY). What was sent and may have been done is not called undone, unless doing it again makes no different.
+//!   (BUSY), those that are not ordered only after a moment in which the unit may come to where it goes ([`WaitingRoom`]). What is held
+//!   so has not begun, is bounded, and ends with its session or a task management function; no ordered command passes it. What was sent and may have been done is not called undone, unless doing it again makes no different.
 //! * No input panics, and what a peer can make the device hold is bounded.
 //!
 //! Not done here: sessions and data transfer (the transport); LID4 copies, WRITE ATOMIC (refused as
@@ -60,6 +62,7 @@ mod medium;
 mod meter;
 mod mode;
 mod nexuses;
+mod on_the_way;
 mod port_groups;
 mod range_lock;
 mod reply;
@@ -73,6 +76,7 @@ mod tokens;
 mod turn;
 mod unit;
 mod view;
+mod waiting;
 
 pub use absent::AbsentBacking;
 pub use backing::{
@@ -85,5 +89,6 @@ pub use target::TargetDevice;
 pub use task_set::MAX_TASKS;
 pub use unit::{LogicalUnit, UnitConfig, UnitState};
 pub use view::{Group, MAX_LUN, MappedUnit};
+pub use waiting::WaitingRoom;
 #[cfg(test)]
 mod tests;

@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Status(ScsiStatus),
     /// What holds the data is away for now; told as NOT READY, becoming ready.
     Away,
+    /// The unit is on the way, to another node or to this one, and the command was not begun; told as BUSY.
+    OnTheWay,
 }
 
 impl Failure {
@@ -25,7 +27,7 @@ impl Failure {
         match self {
             Self::Sense(sense) => Some(*sense),
             Self::Away => Some(Sense::new(SenseKey::NotReady, asc::BECOMING_READY)),
-            Self::Status(_) => None,
+            Self::Status(_) | Self::OnTheWay => None,
         }
     }
 }

@@ -12,9 +12,12 @@ use scsi_core::{
 };
 use scsi_defs::{Cdb, Effect, Op, Sense, asc};
 
+use crate::execute::Ran;
 use crate::forward::Forward;
+use crate::reply::Failure;
 use crate::task_set::Attended;
 use crate::view::{Caller, Group, MappedUnit, same, same_units, view_of};
+use crate::waiting::WaitingRoom;
 
 type View = BTreeMap<u16, MappedUnit>;
 
@@ -34,7 +37,19 @@ struct State {
 pub struct TargetDevice {
     state: RwLock<State>,
     /// What brings commands for units of other nodes there.
-    forward: Option<Arc<dyn Forward>>,
+    pub(crate) forward: Option<Arc<dyn Forward>>,
+    /// Where commands wait whose units are on the way.
+    pub(crate) waiting: Arc<WaitingRoom>,
+}
+
+/// What is known of a command when it comes in.
+pub(crate) struct Arrival {
+    /// The unit that had the number then.
+    pub(crate) unit: [u8; 16],
+    /// When that was, where there are other nodes.
+    pub(crate) at: Option<u64>,
+    /// How many ordered commands had come by then.
+    pub(crate) ordered: u64,
 }
 
 impl TargetDevice {
@@ -44,14 +59,14 @@ impl TargetDevice {
         Self::default()
     }
 
-    /// The same, whose commands for units of other nodes are brought there.
+    /// The same, whose commands for units of other nodes are brought there. What is on the way waits in the room, one for all targets of a node.
     #[must_use]
-    pub fn forwarding(forward: Option<Arc<dyn Forward>>) -> Self {
-        Self { forward, ..Self::default() }
+    pub fn forwarding(forward: Option<Arc<dyn Forward>>, waiting: Arc<WaitingRoom>) -> Self {
+        Self { forward, waiting, ..Self::default() }
     }
 
     /// Carries a command out that has come by way of another node, if the unit under the number has this identity and is served here;
-    /// `None` when not.
+    /// `None` when not, and it was not begun. It does not wait here for a unit that is on the way: it does so where it came in.
     pub async fn execute_here(
         &self,
         nexus: &Arc<Nexus>,
@@ -60,7 +75,11 @@ impl TargetDevice {
         command: ScsiCommand,
     ) -> Option<Option<ScsiResponse>> {
         let (view, mapped) = self.served_here(nexus, lun, unit)?;
-        Some(run_here(nexus, view, mapped, command).await)
+        self.waiting.arrives(unit, command.attribute)?;
+        match run_here(nexus, view, mapped, command).await {
+            Ran::Ended(response) => Some(response),
+            Ran::NotBegun(_) => None,
+        }
     }
 
     /// The same for a task management function.
@@ -72,7 +91,10 @@ impl TargetDevice {
         function: TaskManagement,
     ) -> Option<TaskManagementOutcome> {
         let (_, mapped) = self.served_here(nexus, lun, unit)?;
-        Some(manage(nexus, &mapped, function).await)
+        let ended = self.end_waiting(nexus, &mapped, function);
+        let outcome = manage(nexus, &mapped, function).await;
+        self.waiting.ended(&ended).await;
+        Some(outcome)
     }
 
     fn served_here(&self, nexus: &Nexus, lun: WireLun, unit: [u8; 16]) -> Option<(Arc<View>, MappedUnit)> {
@@ -112,9 +134,11 @@ impl TargetDevice {
             session.view = Arc::new(view);
         }
         state.groups = groups;
+        drop(state);
+        self.waiting.wake();
     }
 
-    fn view(&self, nexus: u64) -> Option<Arc<View>> {
+    pub(crate) fn view(&self, nexus: u64) -> Option<Arc<View>> {
         self.state.read().sessions.get(&nexus).map(|session| session.view.clone())
     }
 
@@ -124,7 +148,7 @@ impl TargetDevice {
     }
 
     /// Commands for a number without a unit.
-    fn absent(caller: &Caller<'_>, lun: WireLun, command: &ScsiCommand) -> ScsiResponse {
+    pub(crate) fn absent(caller: &Caller<'_>, lun: WireLun, command: &ScsiCommand) -> ScsiResponse {
         let outcome = Cdb::parse(&command.cdb).and_then(|cdb| {
             match cdb.op {
                 Op::Inquiry => {
@@ -197,15 +221,20 @@ impl ScsiDevice for TargetDevice {
                 let caller = Caller { nexus, view: &view, read_only: false };
                 return Some(Self::absent(&caller, lun, &command));
             };
+            let unit = mapped.unit.config.id;
+            let Some(ordered) = self.waiting.arrives(unit, command.attribute) else {
+                return Some(mapped.unit.respond(Err(Failure::Status(ScsiStatus::Busy))));
+            };
+            let at = self.forward.as_deref().map(Forward::now);
+            let arrival = Arrival { unit, at, ordered };
             if mapped.unit.is_elsewhere() {
-                let caller = Caller { nexus, view: &view, read_only: mapped.read_only };
-                return mapped
-                    .unit
-                    .run_elsewhere(self.forward.as_deref(), (nexus, lun), &caller, command)
-                    .await;
+                return Box::pin(self.bring(nexus, lun, command, arrival)).await;
             }
             let mapped = mapped.clone();
-            run_here(nexus, view, mapped, command).await
+            match run_here(nexus, view, mapped, command).await {
+                Ran::Ended(response) => response,
+                Ran::NotBegun(command) => Box::pin(self.bring(nexus, lun, command, arrival)).await,
+            }
         })
     }
 
@@ -218,11 +247,16 @@ impl ScsiDevice for TargetDevice {
         Box::pin(async move {
             let Some(view) = self.view(nexus.id) else { return TaskManagementOutcome::Rejected };
             let here_or_there = async |number: u16, mapped: &MappedUnit, function| {
-                if mapped.unit.is_elsewhere() {
+                // Marked before: what is tried again meanwhile is ended by the unit itself.
+                let ended = self.end_waiting(nexus, mapped, function);
+                let outcome = if mapped.unit.is_elsewhere() {
                     let at = (nexus, WireLun::from_number(number));
-                    return mapped.unit.manage_elsewhere(self.forward.as_deref(), at, function).await;
-                }
-                manage(nexus, mapped, function).await
+                    mapped.unit.manage_elsewhere(self.forward.as_deref(), at, function).await
+                } else {
+                    manage(nexus, mapped, function).await
+                };
+                self.waiting.ended(&ended).await;
+                outcome
             };
             if matches!(function, TaskManagement::TargetWarmReset | TaskManagement::TargetColdReset) {
                 for (number, mapped) in &*view {
@@ -252,12 +286,12 @@ impl ScsiDevice for TargetDevice {
 }
 
 /// Carries a command out on a unit of this node.
-async fn run_here(
+pub(crate) async fn run_here(
     nexus: &Arc<Nexus>,
     view: Arc<View>,
     mapped: MappedUnit,
     command: ScsiCommand,
-) -> Option<ScsiResponse> {
+) -> Ran {
     let MappedUnit { unit, read_only } = mapped;
     let parsed = Cdb::parse(&command.cdb);
     if !parsed.as_ref().is_ok_and(TargetDevice::changes_something) {

@@ -21,6 +21,7 @@ mod flows;
 mod going_on;
 mod golden;
 mod neighbours;
+mod on_the_way;
 mod port_groups;
 mod sizes;
 mod storage;

@@ -341,7 +341,7 @@ impl LogicalUnit {
 impl Inner {
     /// What a command is told that comes when the unit is closed.
     pub(crate) fn gone(&self) -> Failure {
-        if self.moves { Failure::Status(ScsiStatus::Busy) } else { gone() }
+        if self.moves { Failure::OnTheWay } else { gone() }
     }
 
     /// Relative identifiers of the ports of all groups.
@@ -359,6 +359,8 @@ impl Inner {
     fn attention(&mut self, nexus: u64, code: u16) {
         if let Some(entry) = self.nexuses.get_mut(&nexus)
             && !entry.attentions.contains(&code)
+            // Who is told of a reset looks at all ways anew, and initiators count what they are told.
+            && !(code == asc::ACCESS_STATE_CHANGED && entry.attentions.contains(&asc::POWER_ON))
             && entry.attentions.len() < MAX_ATTENTIONS
         {
             entry.attentions.push(code);

@@ -17,7 +17,7 @@
 //! came in its present life, while it has a permit to answer, and nothing for a while after its shard stood still.
 //!
 //! # When a connection breaks
-//! What was not sent yet waits for the next one, for a second. What was sent may have been done or not: whoever sent it is told so. The
+//! What was not sent yet waits for the next one, until a second after it came from the initiator, who may have had it held before. What was sent may have been done or not: whoever sent it is told so. The
 //! owner drops what it had from that connection before it takes anything from the next one, so nothing old overtakes what is new.
 //! A command that was dropped here is *unsettled* until the owner has dropped it too; no new command is sent before that, and no task
 //! management function ends.

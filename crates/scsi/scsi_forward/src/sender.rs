@@ -128,13 +128,14 @@ impl Sender {
             .clone()
     }
 
-    async fn send(&self, to: Place, nexus: &Nexus, work: Work) -> Ending {
+    /// `arrived` is the time at which it came from the initiator.
+    async fn send(&self, to: Place, nexus: &Nexus, work: Work, arrived: u64) -> Ending {
         let shared = &self.shared;
         if shared.unsettled.load(Ordering::SeqCst) > 0 {
             self.settled().await;
         }
         let Some(own) = shared.nexuses.lock().get(&nexus.id).cloned() else { return Ending::NotBegun };
-        self.channel(to.node).send(own, to, work).await
+        self.channel(to.node).send(own, to, work, arrived).await
     }
 }
 
@@ -157,17 +158,23 @@ impl Forward for Sender {
         channels.iter().for_each(|channel| channel.lose(nexus.id));
     }
 
+    fn now(&self) -> u64 {
+        self.shared.dial.now()
+    }
+
     fn execute<'a>(
         &'a self,
         to: Place,
         nexus: &'a Arc<Nexus>,
         command: ScsiCommand,
+        arrived: u64,
     ) -> ScsiFuture<'a, Brought> {
         Box::pin(async move {
-            match self.send(to, nexus, Work::Command(command)).await {
+            match self.send(to, nexus, Work::Command(command), arrived).await {
                 Ending::Answered(response) => Brought::Ended(Some(response)),
                 Ending::Unanswered | Ending::Managed(_) => Brought::Ended(None),
                 Ending::NotBegun => Brought::NotBegun,
+                Ending::Stale => Brought::Stale,
                 Ending::Unknown => Brought::Unknown,
             }
         })
@@ -180,7 +187,7 @@ impl Forward for Sender {
         function: TaskManagement,
     ) -> ScsiFuture<'a, Option<TaskManagementOutcome>> {
         Box::pin(async move {
-            match self.send(to, nexus, Work::Manage(function)).await {
+            match self.send(to, nexus, Work::Manage(function), self.shared.dial.now()).await {
                 Ending::Managed(outcome) => Some(outcome),
                 _ => None,
             }

@@ -83,8 +83,8 @@ impl Dial for Wire {
         })
     }
     fn now(&self) -> u64 {
-        // Another clock than the owner's, which decides.
-        shard_runtime::Clock::now(&self.clock).0
+        // Another clock than the owner's, which decides; it has run for an hour.
+        (1 << 42) + shard_runtime::Clock::now(&self.clock).0
     }
 }
 
@@ -108,8 +108,9 @@ struct Rig {
     owner: Arc<Owner>,
     /// The unit itself.
     unit: Arc<LogicalUnit>,
-    /// The target at the node that initiators reach.
+    /// The target at the node that initiators reach, and what it sends with.
     near: TargetDevice,
+    sender: Arc<dyn Forward>,
     hosts: [Arc<Nexus>; 2],
     /// One at the owner.
     direct: Arc<Nexus>,
@@ -174,7 +175,7 @@ impl Rig {
         let wire =
             Wire { world: world.clone(), owner: owner.clone(), clock: shard_runtime::SystemClock::new() };
         let sender: Arc<dyn Forward> = Sender::new(Arc::new(wire), world.clone());
-        let near = TargetDevice::forwarding(Some(sender));
+        let near = TargetDevice::forwarding(Some(sender.clone()), Arc::default());
         let absent =
             LogicalUnit::open(config(), Arc::<AbsentBacking>::default(), store).await.expect("opened");
         absent.set_state(UnitState::Elsewhere(Some(THERE)));
@@ -183,7 +184,7 @@ impl Rig {
         let direct = nexus(1, "d", 33);
         hosts.iter().for_each(|nexus| near.nexus_established(nexus));
         device.nexus_established(&direct);
-        Self { world, owner, unit, near, hosts, direct }
+        Self { world, owner, unit, near, sender, hosts, direct }
     }
 
     /// With everything that hosts are told at first behind it.

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
     AbsentBacking, FileBacking, Forward, Group, LogicalUnit, MappedUnit, NoReservationStore, PortGroup,
-    TargetDevice, UnitConfig, UnitState, VolumeReservations,
+    TargetDevice, UnitConfig, UnitState, VolumeReservations, WaitingRoom,
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
@@ -79,6 +79,8 @@ pub(super) struct SystemUnits {
     state: Mutex<State>,
     /// Brings commands for units of other nodes there; nothing on a node of its own.
     forward: OnceLock<Arc<dyn Forward>>,
+    /// Commands of this node whose LUNs are on the way.
+    waiting: Arc<WaitingRoom>,
     /// One change at a time of each pool's units.
     turns: Mutex<BTreeMap<Option<Uuid>, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -92,6 +94,7 @@ impl SystemUnits {
             gates,
             state: Mutex::default(),
             forward: OnceLock::new(),
+            waiting: Arc::default(),
             turns: Mutex::default(),
         }
     }
@@ -278,7 +281,8 @@ impl SystemUnits {
             let groups =
                 config.groups.iter().filter_map(|group| view(&state.units, config, &target.name, group));
             let groups: Vec<Group> = groups.collect();
-            let device = || Arc::new(TargetDevice::forwarding(self.forward.get().cloned()));
+            let device =
+                || Arc::new(TargetDevice::forwarding(self.forward.get().cloned(), self.waiting.clone()));
             state.devices.entry(target.name.clone()).or_insert_with(device).configure(groups);
         }
         state.devices.retain(|name, device| {
@@ -345,7 +349,7 @@ impl UnitBackend for SystemUnits {
     }
 
     fn device(&self, target: &str) -> Arc<dyn ScsiDevice> {
-        let device = || Arc::new(TargetDevice::forwarding(self.forward.get().cloned()));
+        let device = || Arc::new(TargetDevice::forwarding(self.forward.get().cloned(), self.waiting.clone()));
         self.state.lock().devices.entry(target.to_owned()).or_insert_with(device).clone()
     }
 

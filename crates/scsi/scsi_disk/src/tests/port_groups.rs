@@ -38,8 +38,8 @@ fn a_change_of_the_ways_is_told_once() {
     });
 }
 
-/// The unit is made anew as its pool goes to another node: who sees the same units as before is told of a reset and of the ways, not of
-/// other LUNs.
+/// The unit is made anew as its pool goes to another node: who sees the same units as before is told of a reset, after which it looks at
+/// the ways, and not of other LUNs.
 #[test]
 fn a_unit_that_has_moved_is_no_other_lun() {
     run(async {
@@ -48,8 +48,7 @@ fn a_unit_that_has_moved_is_no_other_lun() {
         anew.set_port_groups(groups(&[(1, AccessState::NonOptimized)]));
         let mapped = MappedUnit { unit: anew, read_only: false };
         rig.device.configure(vec![Group { luns: BTreeMap::from([(1, mapped)]), ..Group::default() }]);
-        assert_eq!(rig.sense(0, &[0; 6], &[]).await, (6, 0x2900));
-        assert_eq!(rig.sense(0, &[0; 6], &[]).await, (6, 0x2a06));
+        assert_eq!(rig.sense(0, &[0; 6], &[]).await, (6, 0x2900), "that tells of the ways, too");
         assert_eq!(rig.sense(0, &[0; 6], &[]).await, (0, 0));
     });
 }

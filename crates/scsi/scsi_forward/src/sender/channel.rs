@@ -17,7 +17,7 @@ use crate::wire::{Aim, Call, Reply};
 
 /// What the owner has said of its time counts for so long.
 const FRESH: Duration = Duration::from_millis(400);
-/// A command waits so long to be sent.
+/// A command waits so long to be sent, since it came from its initiator.
 const HELD: Duration = Duration::from_secs(1);
 /// Commands that may wait to be sent.
 const MAX_HELD: usize = 4096;
@@ -38,6 +38,8 @@ pub(super) enum Ending {
     Unanswered,
     Managed(TaskManagementOutcome),
     NotBegun,
+    /// Not begun, and not to be tried again: it came when the shard had stood still, or in a life that is over.
+    Stale,
     /// The connection broke when it had been sent.
     Unknown,
 }
@@ -117,10 +119,10 @@ impl Channel {
         self.still.turn(self.shared.dial.now())
     }
 
-    /// Sends something and waits for its end.
-    pub(super) async fn send(&self, own: Arc<Own>, to: Place, work: Work) -> Ending {
+    /// Sends something that came at this time, and waits for its end.
+    pub(super) async fn send(&self, own: Arc<Own>, to: Place, work: Work, arrived: u64) -> Ending {
         if !self.turn() {
-            return Ending::NotBegun;
+            return Ending::Stale;
         }
         let (waiter, wait) = oneshot::channel();
         let tag = {
@@ -130,7 +132,7 @@ impl Channel {
             }
             let tag = state.next_tag;
             state.next_tag += 1;
-            state.held.push_back(Held { tag, own, to, work, arrived: self.shared.dial.now() });
+            state.held.push_back(Held { tag, own, to, work, arrived });
             state.waiters.insert(tag, waiter);
             tag
         };
@@ -222,15 +224,15 @@ impl Channel {
     pub(super) fn expire(&self) {
         let now = self.shared.dial.now();
         let mut state = self.state.lock();
-        while let Some(held) = state.held.front()
-            && now.saturating_sub(held.arrived) > nanos(HELD)
-        {
-            let tag = held.tag;
-            state.held.pop_front();
-            if let Some(waiter) = state.waiters.remove(&tag) {
+        let State { held, waiters, .. } = &mut *state;
+        // Not in the order of their ages: some have been tried before.
+        held.retain(|held| {
+            let waits = now.saturating_sub(held.arrived) <= nanos(HELD);
+            if !waits && let Some(waiter) = waiters.remove(&held.tag) {
                 let _ = waiter.send(Ending::NotBegun);
             }
-        }
+            waits
+        });
     }
 
     /// The next thing to send over the connection that is up.
@@ -265,7 +267,7 @@ impl Channel {
             let Held { tag, to, work, arrived, .. } = state.held.pop_front()?;
             let Some(waiter) = state.waiters.remove(&tag) else { continue };
             if !may {
-                let _ = waiter.send(Ending::NotBegun);
+                let _ = waiter.send(Ending::Stale);
                 continue;
             }
             let waited = heard.saturating_sub(arrived);

@@ -80,6 +80,24 @@ fn the_owners_clock_says_what_is_too_old() {
     });
 }
 
+/// What was held before it was sent is as old as when it came from its initiator.
+#[test]
+fn the_time_before_it_was_sent_counts() {
+    run(async {
+        let rig = Rig::ready().await;
+        let place = Place { node: THERE, lun: WireLun::from_number(3), unit: UNIT };
+        let send = |lba: u8, age: u64| {
+            let arrived = rig.sender.now().saturating_sub(age);
+            let command = Rig::command(&write(lba, 1), &[9; 512]);
+            rig.sender.execute(place, &rig.hosts[0], command, arrived)
+        };
+        assert!(matches!(send(1, 0).await, Brought::Ended(Some(_))));
+        assert!(matches!(send(2, 2_000_000_000).await, Brought::NotBegun), "it is too old");
+        let back = rig.straight(&read(1, 2), &[]).await.expect("answered").data_in.expect("data");
+        assert_eq!((back[0], back[512]), (9, 0));
+    });
+}
+
 #[test]
 fn strangers_and_wrong_ports_are_refused() {
     run(async {
