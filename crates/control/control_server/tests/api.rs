@@ -223,6 +223,12 @@ async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
         let (status, _, problem) = send(&node, "PUT", &path, &format!("{{\"rules\":[{rules}]}}")).await;
         assert!(status < 300, "{id}: {problem}");
     };
+    for (path, what) in
+        [("/v1/shares", "{\"name\":\"s\"}"), ("/v1/luns", "{\"name\":\"l\",\"size_bytes\":4096}")]
+    {
+        let (status, _, problem) = send(&node, "POST", path, what).await;
+        assert!(status < 300, "{path}: {problem}");
+    }
     let open = "/v1/volumes/v";
     for away in [&all[..2], &all[..3]] {
         for id in away {
@@ -233,6 +239,13 @@ async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
         // Also while its pool is closed, the volume is listed, and none of it can be had.
         let (_, _, volume) = send(&node, "GET", open, "").await;
         assert_eq!(volume["redundancy"], "unavailable", "{volume}");
+        // What is beside the note says the same as the note.
+        let (_, _, share) = send(&node, "GET", "/v1/shares/s", "").await;
+        let (_, _, lun) = send(&node, "GET", "/v1/luns/l", "").await;
+        for (part, state) in [(&share, share["online"] == true), (&lun, lun["serving"] == "online")] {
+            assert_eq!(state, part["problem"].is_null(), "{part}");
+            assert!(part["problem"].is_string(), "{part}");
+        }
         for id in away {
             fault(id, "").await;
         }

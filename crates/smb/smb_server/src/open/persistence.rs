@@ -15,6 +15,7 @@
 
 pub(crate) mod row;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use file_store::StateChange;
@@ -65,7 +66,10 @@ pub(crate) async fn save(open: &Open) -> Result<(), NtStatus> {
         return Ok(());
     }
     change(disk, stored, key(open), Some(value)).await.map_err(|error| {
-        tracing::error!(path = file.path(), %error, "a persistent open cannot be made durable");
+        // On a volume that is full every open of a client comes here.
+        if disk.share.throttle.admits("persistent open", IpAddr::V4(Ipv4Addr::UNSPECIFIED)) {
+            tracing::error!(path = file.path(), %error, "a persistent open cannot be made durable");
+        }
         error.status
     })
 }

@@ -446,6 +446,38 @@ async fn an_open_pipe_is_its_users_as_long_as_it_is_one() {
     assert_eq!(now(), None);
 }
 
+/// A user fills the log neither by logins in pipes that fail.
+#[tokio::test]
+async fn failed_logins_in_pipes_do_not_fill_the_log() {
+    use rpc::Authenticator as _;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let bench = Bench::new();
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let failure = smb_auth::Failure::from(smb_auth::AuthError::WrongPassword);
+    tracing::subscriber::with_default(log, || {
+        for _ in 0..500 {
+            bench.smb.view.refused(&failure);
+        }
+    });
+    let text = String::from_utf8(lines.0.lock().clone()).expect("text");
+    assert_eq!(text.lines().count(), 100, "{text}");
+}
+
 /// Of two pools one does not answer: shares of the other come, and go.
 #[tokio::test]
 async fn a_volume_that_does_not_answer_holds_up_its_own_shares_only() {
