@@ -405,6 +405,15 @@ async fn pipes_answer_apart_and_show_what_is_served() {
         shares.iter().map(|share| (share.path.as_str(), share.hidden, share.special)).collect();
     assert_eq!(shown, [("C:\\v\\vms", true, false), ("", false, true)]);
     assert_eq!(view.find_name("NODE1\\alice").map(|found| found.sid), Some(alice.sid));
+    for (kind, told) in [
+        (ShareKind::Plain, rpc::view::ShareKind::Disk),
+        (ShareKind::Clustered, rpc::view::ShareKind::ClusterDisk),
+        (ShareKind::ScaleOut, rpc::view::ShareKind::ScaleOutDisk),
+    ] {
+        config.shares[0].kind = kind;
+        bench.apply(&config, true).await;
+        assert_eq!(view.shares(&who)[0].kind, told);
+    }
     // Nobody changes shares before the node has said that it does.
     let new = NewShare { name: "new".into(), path: "C:\\v\\vms".into(), ..NewShare::default() };
     let asked = tokio::task::spawn_blocking(move || view.add_share(&who, &new)).await;
