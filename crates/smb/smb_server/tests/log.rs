@@ -1,8 +1,15 @@
 //! What the log says of refusals that somebody may have to do something about.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test on a thread of its own")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test on a thread of its own"
+)]
 
 mod common;
+#[path = "common/wanted.rs"]
+mod wanted;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -10,9 +17,8 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use common::serve;
-use file_store::MemoryStore;
+use file_store::{FileStore, MemoryStore, StateChange, StoreError, StoreErrorKind, StoreFuture};
 use smb_client::{Connection, Options};
-use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateDisposition, ShareAccess};
 use smb_protocol::create::CreateRequest;
 use smb_protocol::file::FileId;
@@ -21,7 +27,10 @@ use smb_protocol::fscc::names::{RenameFlags, RenameInformation};
 use smb_protocol::info::{InfoType, SetInfoRequest};
 use smb_protocol::message::{Request, Response};
 use smb_protocol::utf16::{Utf16, utf16};
+use smb_protocol::{Guid, NtStatus};
 use smb_server::{ServerConfig, ShareConfig};
+use test_layers::{Layered, StoreLayer};
+use wanted::{ANY, Wanted, client};
 
 /// What was logged, by whichever thread.
 #[derive(Clone, Default)]
@@ -102,6 +111,33 @@ fn what_a_client_can_cause_at_will_is_throttled() {
         assert!(connection.tree("nowhere").is_err());
     }
     assert_eq!(lines_with(&lines, "its folder cannot be found").len(), 10);
+}
+
+/// A store that has no room for rows, as a volume that is full.
+struct Full(Arc<MemoryStore>);
+
+impl StoreLayer for Full {
+    fn below(&self) -> &dyn FileStore {
+        &*self.0
+    }
+
+    fn state_write(&self, _: Vec<StateChange>) -> StoreFuture<'_, ()> {
+        Box::pin(async { Err(StoreError::new(StoreErrorKind::NoSpace, "no room for a row")) })
+    }
+}
+
+#[test]
+fn a_full_volume_does_not_fill_the_log() {
+    let lines = log();
+    let store = Arc::new(Layered(Full(Arc::new(MemoryStore::new(1 << 30)))));
+    let served = serve(store, ServerConfig::default(), ANY).unwrap();
+    let (mut connection, tree) = client(&served, Guid([1; 16]));
+    for _ in 0..150 {
+        let answer = Wanted::persistent(60_000).open(&mut connection, tree);
+        assert_eq!(answer.header.status, NtStatus::DISK_FULL);
+    }
+    assert_eq!(lines_with(&lines, "a persistent open cannot be made durable").len(), 100);
+    assert!(lines_with(&lines, "closed, but not forgotten").len() <= 100);
 }
 
 #[test]
