@@ -119,7 +119,7 @@ fn seats_are_counted_and_given_back() {
     }
     assert!(!is_taken(address).0, "a fourth is too many for the listener");
     assert_eq!(told(address, "connection refused: there are too many, and all have logged in"), 1);
-    assert_eq!(told(address, "connection dropped: there are too many, and it had not logged in"), 1);
+    assert_eq!(told(address, "connection dropped: there are too many, and it had not logged in"), 2);
     assert!(is_open(&four) && is_open(&five) && is_open(&one));
     let three = (four, five);
     drop((one, three));
