@@ -5,9 +5,9 @@
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -19,6 +19,34 @@ use tokio::io::AsyncReadExt as _;
 use crate::{AnswerPermit, Answers, Limits, Listeners, LoopWatch, SendQueue, Serve, ShardJob, Spawner};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// What all tests of this program log: there is one log for each program.
+static LOG: LazyLock<Arc<Mutex<Vec<u8>>>> = LazyLock::new(|| {
+    let lines: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let writer = lines.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || Lines(writer.clone())).init();
+    lines
+});
+
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How many lines the log has about a listener that say this.
+fn told(address: SocketAddr, what: &str) -> usize {
+    let text = String::from_utf8_lossy(&LOG.lock()).into_owned();
+    let address = format!("address={address}");
+    text.lines().filter(|line| line.contains(what) && line.contains(&address)).count()
+}
 
 /// Whether the server keeps the connection: it says one byte to those that it takes.
 fn is_taken(address: SocketAddr) -> (bool, std::net::TcpStream) {
@@ -65,6 +93,7 @@ fn greet() -> Serve {
 
 #[test]
 fn seats_are_counted_and_given_back() {
+    LazyLock::force(&LOG);
     let shards = Shards::start(2).unwrap();
     let limits = Limits { connections: 3, logins: 100, logins_per_address: 2 };
     let listeners = Listeners::new(Arc::new(shards.all().to_vec()), limits);
@@ -89,6 +118,8 @@ fn seats_are_counted_and_given_back() {
         stream.read_exact(&mut [0]).unwrap();
     }
     assert!(!is_taken(address).0, "a fourth is too many for the listener");
+    assert_eq!(told(address, "connection refused: there are too many, and all have logged in"), 1);
+    assert_eq!(told(address, "connection dropped: there are too many, and it had not logged in"), 2);
     assert!(is_open(&four) && is_open(&five) && is_open(&one));
     let three = (four, five);
     drop((one, three));
@@ -109,6 +140,7 @@ fn seats_are_counted_and_given_back() {
 /// Strangers from one address who open connections and say nothing keep nobody out who comes from there.
 #[test]
 fn who_says_nothing_keeps_nobody_out() {
+    LazyLock::force(&LOG);
     let shards = Shards::start(1).unwrap();
     let limits = Limits { connections: 1000, logins: 20, logins_per_address: 10 };
     let listeners = Listeners::new(Arc::new(shards.all().to_vec()), limits);
@@ -129,6 +161,9 @@ fn who_says_nothing_keeps_nobody_out() {
     host.read_exact(&mut [0]).unwrap();
     let open = silent.iter().filter(|(_, stream)| is_open(stream)).count();
     assert_eq!(open, 10, "no more of them stay than may");
+    // The log says so, and does not say it of each.
+    let said = told(address, "connection dropped: too many have not logged in");
+    assert_eq!(said, 10);
 }
 
 #[test]

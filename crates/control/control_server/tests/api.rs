@@ -223,6 +223,12 @@ async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
         let (status, _, problem) = send(&node, "PUT", &path, &format!("{{\"rules\":[{rules}]}}")).await;
         assert!(status < 300, "{id}: {problem}");
     };
+    for (path, what) in
+        [("/v1/shares", "{\"name\":\"s\"}"), ("/v1/luns", "{\"name\":\"l\",\"size_bytes\":4096}")]
+    {
+        let (status, _, problem) = send(&node, "POST", path, what).await;
+        assert!(status < 300, "{path}: {problem}");
+    }
     let open = "/v1/volumes/v";
     for away in [&all[..2], &all[..3]] {
         for id in away {
@@ -230,14 +236,32 @@ async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
         }
         let status = status_until(&node, |status| status["verdict"] == "unavailable").await;
         assert!(status["summary"].as_str().is_some_and(|line| line.starts_with("UNAVAILABLE")), "{status}");
+        // What is said to be done is about the disks, whether all of the data cannot be had or a part of it.
+        let issues = status["issues"].as_array().expect("issues");
+        let of = |subject: &str| issues.iter().find(|issue| issue["subject"] == subject).expect("an issue");
+        for subject in ["share s", "LUN l"] {
+            let todo = of(subject)["todo"].as_str().unwrap_or_default();
+            assert!(todo.contains("holdfast volume show v"), "{status}");
+        }
         // Also while its pool is closed, the volume is listed, and none of it can be had.
         let (_, _, volume) = send(&node, "GET", open, "").await;
         assert_eq!(volume["redundancy"], "unavailable", "{volume}");
+        // What is beside the note says the same as the note.
+        let (_, _, share) = send(&node, "GET", "/v1/shares/s", "").await;
+        let (_, _, lun) = send(&node, "GET", "/v1/luns/l", "").await;
+        for (part, serves) in [(&share, share["online"] == true), (&lun, lun["serving"] == "online")] {
+            let why = part["problem"].as_str().unwrap_or_default();
+            assert_eq!(serves, why.starts_with("some data of volume v cannot be had"), "{part}");
+            assert!(!why.is_empty(), "{part}");
+        }
         for id in away {
             fault(id, "").await;
         }
-        let status = status_until(&node, |status| status["verdict"] == "fully-redundant").await;
-        assert!(status["summary"].as_str().is_some_and(|line| line.starts_with("OK")), "{status}");
+        // Also what the volume serves.
+        let status = status_until(&node, |status| {
+            status["summary"].as_str().is_some_and(|line| line.starts_with("OK"))
+        });
+        assert_eq!(status.await["verdict"], "fully-redundant");
         let (_, _, volume) = send(&node, "GET", open, "").await;
         assert_eq!(volume["online"], true, "{volume}");
     }

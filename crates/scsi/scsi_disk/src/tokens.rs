@@ -1,15 +1,17 @@
 //! The tokens for blocks of a unit (ODX), each of which ends with the first change of one of its blocks.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Most tokens of a unit; the oldest gives way.
+/// Most tokens of a unit. The oldest gives way of the initiator that has most: nobody takes them from others by asking for many.
 const MAX_TOKENS: usize = 256;
 
 /// What a token stands for.
 pub(crate) struct Token {
+    /// The nexus that asked for it. Others that see the unit may use it, too: hosts of a cluster give tokens to each other.
+    pub(crate) nexus: u64,
     pub(crate) id: [u8; 16],
     /// Offset and length in bytes, in order.
     pub(crate) ranges: Vec<(u64, u64)>,
@@ -41,11 +43,17 @@ impl Tokens {
         self.count.store(list.len(), Ordering::SeqCst);
     }
 
-    /// One more; the oldest gives way where there are too many.
+    /// One more; the oldest of who has most gives way where there are too many.
     pub(crate) fn add(&self, token: Token) {
         let mut list = self.list.lock();
         if list.len() >= MAX_TOKENS {
-            list.pop_front();
+            let mut counts = BTreeMap::from([(token.nexus, 1)]);
+            for other in &*list {
+                *counts.entry(other.nexus).or_insert(0) += 1;
+            }
+            let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(nexus, _)| nexus);
+            let place = list.iter().position(|other| Some(other.nexus) == most);
+            list.remove(place.unwrap_or(0));
         }
         list.push_back(token);
         self.count.store(list.len(), Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! Who uses a pipe, and who proves it.
 
-use smb_auth::{Acceptor, Accounts, Authenticated, NoAccounts};
+use smb_auth::{Acceptor, Accounts, Authenticated, Failure, NoAccounts};
 use smb_protocol::security::sid::Sid;
 
 /// Who opened a pipe, or who proved to be another on it.
@@ -30,6 +30,9 @@ pub trait Authenticator: Send + Sync {
     /// What a client, whom this or the session has found good earlier, is now: rights come and go while a pipe is open.
     /// `None` for one that has been disabled or is gone. Asked before each call.
     fn current(&self, client: &RpcClient) -> Option<RpcClient>;
+
+    /// A login inside a pipe that failed, for the log. Whoever may open a pipe can have as many of them as it likes.
+    fn refused(&self, _: &Failure) {}
 }
 
 /// No authentication inside pipes: the session's has to do.

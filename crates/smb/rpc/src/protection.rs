@@ -168,7 +168,7 @@ impl Protections {
                 token
             }
             Step::Failed(failure) => {
-                tracing::info!(user = failure.user, domain = failure.domain, error = %failure.error, "refused in a pipe");
+                authenticator.refused(&failure);
                 return Err(Refused::Client);
             }
         };

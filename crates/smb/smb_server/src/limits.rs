@@ -68,3 +68,5 @@ pub const INTERIM_AFTER: Duration = Duration::from_millis(50);
 pub const INTERIM_AFTER_HELD: Duration = Duration::from_secs(1);
 /// Attempts of SMB 1 clients that are kept for the administrator.
 pub const SMB1_LOG: usize = 1024;
+/// Letters kept of what one of them said: the dialects that clients of SMB 1 offer take less.
+pub const SMB1_DETAIL: usize = 200;

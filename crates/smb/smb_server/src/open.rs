@@ -166,7 +166,9 @@ impl Open {
         if let Thing::File(file) = &self.thing {
             // Closed before means closed.
             let _ = file.close(false).await;
-            if let Err(status) = persistence::forget(self).await {
+            if let Err(status) = persistence::forget(self).await
+                && persistence::may_tell(self, "row not removed")
+            {
                 tracing::error!(path = file.path(), %status, "a persistent open is closed, but not forgotten: it comes back after a restart");
             }
         }

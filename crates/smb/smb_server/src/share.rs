@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use observe::IoTally;
 use parking_lot::RwLock;
 use smb_files::{FileSystem, SharedFolder};
+use tcp_service::Throttle;
 use tokio::sync::watch;
 
 use crate::config::{ConfigError, ShareConfig, check_share_name};
@@ -45,6 +46,8 @@ pub(crate) struct Share {
     config: RwLock<(Arc<ShareConfig>, SharedFolder)>,
     stage: watch::Sender<Stage>,
     pub(crate) counters: ShareCounters,
+    /// For lines in the log about its volume that clients can cause at will.
+    pub(crate) throttle: Throttle,
 }
 
 impl Share {
@@ -130,6 +133,7 @@ impl Shares {
             config: RwLock::new(in_use(config)),
             stage: watch::Sender::new(Stage::Prepared),
             counters: ShareCounters::default(),
+            throttle: Throttle::default(),
         };
         shares.insert(name, Arc::new(share));
         drop(shares);

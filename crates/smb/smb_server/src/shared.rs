@@ -14,7 +14,9 @@ use tokio::sync::Notify;
 
 use crate::config::{Directory, ServerConfig};
 use crate::endings::Endings;
-use crate::limits::{MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, MAX_SESSIONS, SMB1_LOG};
+use crate::limits::{
+    MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, MAX_SESSIONS, SMB1_DETAIL, SMB1_LOG,
+};
 use crate::listing::Smb1Attempt;
 use crate::logical_flows::LogicalFlows;
 use crate::open::table::Opens;
@@ -188,9 +190,16 @@ impl Shared {
     }
 
     /// Remembers who still speaks SMB 1.
-    pub(crate) fn saw_smb1(&self, address: SocketAddr, detail: String) {
+    pub(crate) fn saw_smb1(&self, address: SocketAddr, mut detail: String) {
+        // What clients say is kept, and up to 64 KiB in one packet are theirs to choose.
+        if let Some((end, _)) = detail.char_indices().nth(SMB1_DETAIL) {
+            detail.truncate(end);
+        }
         let count = self.smb1_count.fetch_add(1, Ordering::Relaxed) + 1;
-        tracing::warn!(%address, count, %detail, "SMB 1 refused");
+        // Anybody can cause this line, and says what stands in it: as a string of its own, whose line breaks are no lines of the log.
+        if self.throttle.admits("SMB 1", address.ip()) {
+            tracing::warn!(%address, count, detail = detail.as_str(), "SMB 1 refused");
+        }
         let mut log = self.smb1.lock();
         if log.len() == SMB1_LOG {
             log.pop_front();

@@ -171,6 +171,14 @@ impl Node {
                     "it is not served yet".into(),
                     "Wait until its volume is open.",
                 ),
+                // Its volume has lost a part of its data.
+                Some(why) if share.online && self.why_unserved(&subject).is_none() => {
+                    let todo = format!(
+                        "`holdfast volume show {}` shows its volume; all of it is served again when its disks are back.",
+                        share.config.volume
+                    );
+                    issue(Severity::Error, subject, why.clone(), &todo)
+                }
                 Some(why) if share.online => {
                     let todo = format!(
                         "Take the name out with `holdfast share set {} --revoke`, or make who it names (`holdfast user create`, `holdfast group create`).",

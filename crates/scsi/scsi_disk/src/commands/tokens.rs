@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use qos_gate::Kind;
+use scsi_core::Nexus;
 use scsi_defs::{Cdb, Op, Sense, asc, be};
 use shard_runtime::{Entropy, SystemEntropy};
 
@@ -56,7 +57,7 @@ impl LogicalUnit {
             token: None,
         };
         let outcome = match cdb.op {
-            Op::PopulateToken => self.populate(data, &mut ended),
+            Op::PopulateToken => self.populate(caller.nexus, data, &mut ended),
             _ => self.write_using(caller, (task, cdb), data, &mut ended).await,
         };
         if let Err(failure) = &outcome
@@ -95,7 +96,7 @@ impl LogicalUnit {
         Ok(ranges)
     }
 
-    fn populate(self: &Arc<Self>, data: &[u8], ended: &mut EndedToken) -> Result<(), Failure> {
+    fn populate(self: &Arc<Self>, nexus: &Nexus, data: &[u8], ended: &mut EndedToken) -> Result<(), Failure> {
         let asked = self.ranges(data, 14)?;
         let wanted: [u8; 4] = std::array::from_fn(|i| data[8 + i]);
         if data[2] & 2 != 0 && ![[0; 4], ROD_TYPE, [0, 0x80, 0xff, 0xff]].contains(&wanted) {
@@ -129,7 +130,7 @@ impl LogicalUnit {
         token.resize(128, 0);
         token.extend_from_slice(&id);
         token.resize(TOKEN_BYTES, 0);
-        self.tokens.add(Token { id, ranges, used: false });
+        self.tokens.add(Token { nexus: nexus.id, id, ranges, used: false });
         (ended.blocks, ended.token) = (bytes / self.block(), Some(token));
         let unit = Arc::downgrade(self);
         shard_runtime::detach(async move {

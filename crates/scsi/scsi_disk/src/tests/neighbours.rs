@@ -182,6 +182,101 @@ fn a_unit_that_does_not_serve_is_not_reached_by_another() {
     });
 }
 
+/// A copy sent to one unit does to another only what could be done there directly.
+#[test]
+fn a_copy_does_to_another_unit_what_may_be_done_there() {
+    run(async {
+        let other = unit_with([8; 16], Arc::default(), (false, true)).await;
+        let rig = Rig::of_two(&other, false).await;
+        let group = |initiator: &str, read_only| Group {
+            initiators: [initiator.to_owned()].into(),
+            luns: [(1, &rig.unit, false), (2, &other, read_only)]
+                .map(|(number, unit, read_only)| (number, MappedUnit { unit: unit.clone(), read_only }))
+                .into(),
+        };
+        let mapped = |read_only| {
+            rig.device.configure(vec![group(INITIATORS[0], read_only), group(INITIATORS[1], false)]);
+        };
+        // From unit 1 to unit 2, or back; always sent to unit 1, which nothing of what follows is about.
+        let copy = |back: bool| {
+            let units = [rig.unit.designator(), other.designator()];
+            let (from, to) = if back { (1, 0) } else { (0, 1) };
+            let mut list = copy_list(1, &units[from], 1, 1, if back { 50 } else { 0 });
+            let second = copy_list(1, &units[to], 0, 0, 0)[16..48].to_vec();
+            list[3] = 64;
+            let rest = list.split_off(48);
+            list.extend_from_slice(&second);
+            list.extend_from_slice(&rest);
+            list
+        };
+        let sent = async |back: bool| {
+            let list = copy(back);
+            let [high, low] = (list.len() as u16).to_be_bytes();
+            let cdb = [0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low, 0, 0];
+            rig.sense(0, &cdb, &list).await
+        };
+        // Hears all news of both units, so that what is answered is about the copy.
+        let heard = async |who| {
+            for lun in [1, 2] {
+                while rig.send(who, lun, &[0; 6], &[]).await.status == ScsiStatus::CheckCondition {}
+            }
+        };
+        let holds = async |who, cdb: &[u8], list: &[u8]| {
+            assert_eq!(rig.send(who, 2, cdb, list).await.status, ScsiStatus::Good);
+        };
+        let keys = |old: u64, new: u64| {
+            let mut list = [old.to_be_bytes(), new.to_be_bytes()].concat();
+            list.resize(24, 0);
+            list
+        };
+        let prout = |action, kind| [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
+        let untouched = vec![0; 512];
+        rig.good(0, &rw(0x2a, 0, 0, 1), &[7; 512]).await;
+        let medium = async || {
+            heard(1).await;
+            rig.send(1, 2, &rw(0x28, 0, 0, 1), &[]).await.data_in.unwrap().to_vec()
+        };
+
+        mapped(true);
+        heard(0).await;
+        assert_eq!(sent(false).await, NOT_REACHABLE, "it is mapped read-only");
+        assert_eq!(medium().await, untouched);
+        assert_eq!(sent(true).await, GOOD, "and may be read");
+        mapped(false);
+        heard(0).await;
+
+        holds(1, &[0x16, 0, 0, 0, 0, 0], &[]).await;
+        for back in [false, true] {
+            assert_eq!(sent(back).await, NOT_REACHABLE, "another's RESERVE");
+        }
+        holds(1, &[0x17, 0, 0, 0, 0, 0], &[]).await;
+
+        holds(1, &prout(0, 0), &keys(0, 5)).await;
+        for (kind, reads) in [(1, GOOD), (3, NOT_REACHABLE)] {
+            holds(1, &prout(1, kind), &keys(5, 0)).await;
+            assert_eq!(sent(false).await, NOT_REACHABLE, "another's reservation of type {kind}");
+            assert_eq!(sent(true).await, reads, "another's reservation of type {kind}");
+            holds(1, &prout(2, kind), &keys(5, 0)).await;
+        }
+        holds(1, &prout(3, 0), &keys(5, 0)).await;
+        heard(0).await;
+
+        for (state, writes, reads) in [
+            (UnitState::ReadOnly("test".into()), NOT_REACHABLE, GOOD),
+            (UnitState::Busy, NOT_REACHABLE, NOT_REACHABLE),
+            (UnitState::Offline("test".into()), NOT_REACHABLE, NOT_REACHABLE),
+        ] {
+            other.set_state(state.clone());
+            assert_eq!(sent(false).await, writes, "{state:?}");
+            assert_eq!(sent(true).await, reads, "{state:?}");
+            other.set_state(UnitState::Online);
+        }
+        assert_eq!(medium().await, untouched);
+        assert_eq!(sent(false).await, GOOD);
+        assert_ne!(medium().await, untouched);
+    });
+}
+
 #[test]
 fn sanitize_wants_the_unit_for_itself() {
     run(async {

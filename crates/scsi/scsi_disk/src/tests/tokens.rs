@@ -157,6 +157,29 @@ fn tokens_obey_reservations_and_bounds() {
 }
 
 #[test]
+fn one_initiator_takes_no_tokens_from_another() {
+    run(async {
+        let rig = Rig::new().await;
+        rig.good(0, &rw(0x2a, 0, 0, 1), &[3; 512]).await;
+        let (first, second) = (rig.token(0, &[(0, 1)]).await, rig.token(0, &[(0, 1)]).await);
+        let old = rig.token(1, &[(0, 1)]).await;
+        for _ in 0..600 {
+            rig.token(1, &[(0, 1)]).await;
+        }
+        for token in [first, second] {
+            assert_eq!(rig.use_token(0, &token, 0, &[(9, 1)]).await, (0, 0));
+        }
+        assert_eq!(
+            rig.use_token(1, &old, 0, &[(9, 1)]).await,
+            (5, 0x2300),
+            "its own give way, the oldest first"
+        );
+        let last = rig.token(1, &[(0, 1)]).await;
+        assert_eq!(rig.use_token(1, &last, 0, &[(9, 1)]).await, (0, 0));
+    });
+}
+
+#[test]
 fn a_change_while_reading_is_noticed() {
     run(async {
         let (gate, rig) = gated().await;

@@ -218,3 +218,20 @@ pub(super) fn is_share_name(name: &str) -> bool {
     let bad = |c: char| c < ' ' || "\"\\/[]:|<>+=;,*?".contains(c);
     (1..=80).contains(&name.encode_utf16().count()) && !name.contains(bad)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_what_a_share_is() {
+        for (kind, special, told) in [
+            (ShareKind::Disk, false, 0),
+            (ShareKind::ClusterDisk, false, 0x0200_0000),
+            (ShareKind::ScaleOutDisk, false, 0x0400_0000),
+            (ShareKind::Ipc, true, 0x8000_0003),
+        ] {
+            assert_eq!(share_type(&Share { kind, special, ..Share::default() }), told, "{kind:?}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use smb_auth::ntlm::client::{Credentials, NtlmClient, Randomness};
-use smb_auth::{Acceptor, Accounts, Authenticated, NoAccounts, NtHash};
+use smb_auth::{Acceptor, Accounts, Authenticated, Failure, NoAccounts, NtHash, NtlmAcceptor, NtlmServer};
 use smb_protocol::FileTime;
 
 use super::*;
@@ -47,10 +47,14 @@ fn with_trailer(mut pdu: Vec<u8>, level: u8, token: &[u8]) -> Vec<u8> {
 
 /// Logs alice, an administrator, in on a pipe that somebody else has opened.
 fn log_alice_in(pipe: &RpcPipe, level: u8) {
+    log_alice_in_with(pipe, level, "secret");
+}
+
+fn log_alice_in_with(pipe: &RpcPipe, level: u8, password: &str) {
     let credentials = Credentials {
         user: "alice".into(),
         domain: String::new(),
-        nt_hash: NtHash::of_password("secret"),
+        nt_hash: NtHash::of_password(password),
         workstation: String::new(),
         target_name: String::new(),
     };
@@ -125,4 +129,39 @@ fn an_open_pipe_follows_its_users_rights() {
     assert_eq!(ask(), Ok(Err(Fault::ACCESS_DENIED)), "disabled");
     *now.0.lock() = Some(true);
     assert_eq!(ask(), Err(NtStatus::PIPE_DISCONNECTED), "the pipe has ended");
+}
+
+/// Nobody is let in; who is refused is counted.
+#[derive(Default)]
+struct Refusals(Mutex<Vec<String>>);
+
+impl Authenticator for Refusals {
+    fn acceptor(&self) -> Option<Acceptor> {
+        let ntlm = NtlmAcceptor::new(Arc::new(NtlmServer::default()), [7; 8], FileTime(1 << 56));
+        Some(Acceptor::new(vec![Box::new(ntlm)]))
+    }
+    fn accounts(&self) -> &dyn Accounts {
+        &NoAccounts
+    }
+    fn client(&self, _: &Authenticated) -> Option<RpcClient> {
+        None
+    }
+    fn current(&self, client: &RpcClient) -> Option<RpcClient> {
+        Some(client.clone())
+    }
+    fn refused(&self, failure: &Failure) {
+        self.0.lock().push(failure.user.clone());
+    }
+}
+
+/// It is for the server to say how much of it goes into the log: whoever may open a pipe can fail as often as it likes.
+#[test]
+fn a_failed_login_in_a_pipe_is_told_to_the_server() {
+    let refusals = Arc::new(Refusals::default());
+    let service = RpcService::new(Arc::new(Memory::sample()), refusals.clone());
+    for _ in 0..3 {
+        let pipe = service.open("srvsvc", client(false)).unwrap();
+        log_alice_in_with(&pipe, 6, "guessed");
+    }
+    assert_eq!(*refusals.0.lock(), ["alice"; 3]);
 }

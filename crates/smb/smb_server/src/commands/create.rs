@@ -158,14 +158,21 @@ async fn promise(call: &Call<'_>, session: &Session, open: &Arc<Open>) -> Result
     let opens = &call.conn.shared.opens;
     let mut unanswered =
         Unanswered { opens, session, pending: &call.pending, open: Some(open), failed: true };
-    opens.add(open).and_then(|()| session.add_open(Arc::clone(open)))?;
-    unanswered.failed = false;
-    if let Err(status) = persistence::save(open).await {
+    let kept = match opens.add(open).and_then(|()| session.add_open(Arc::clone(open))) {
+        Ok(()) => {
+            unanswered.failed = false;
+            persistence::save(open).await
+        }
+        Err(status) => Err(status),
+    };
+    if kept.is_err() {
+        // Closed before that is answered: who hears of it may ask again at once, and must not find its own open in the way.
         unanswered.failed = true;
-        return Err(status);
+        session.remove_open(open.id.volatile);
+        opens.close(open).await;
     }
     unanswered.open = None;
-    Ok(())
+    kept
 }
 
 /// An open whose CREATE has not been answered. Dropped so, it is closed, as nobody knows of it; but for one that a client

@@ -53,7 +53,9 @@ pub(crate) async fn run(
         && shard_runtime::timeout(MAX_WRITE_WAIT, old.written()).await.is_none()
     {
         // Let in now, the client would send its writes again, and these could still come after them.
-        tracing::warn!(remote = %conn.peer.remote, user = old.user().name(), "SMB login refused: writes of the client's earlier session do not end");
+        if conn.may_tell("login refused") {
+            tracing::warn!(remote = %conn.peer.remote, user = old.user().name(), "SMB login refused: writes of the client's earlier session do not end");
+        }
         conn.shared.end_session(&new, true, None);
         return Reply::new(NtStatus::IO_TIMEOUT, sign);
     }
@@ -336,7 +338,9 @@ fn finish(
         return Err(NtStatus::INSUFFICIENT_RESOURCES);
     }
     if shared.endings.of_since(session.user().token.user, judged) {
-        tracing::warn!(remote = %conn.peer.remote, user = session.user().name(), "SMB login refused: the user's sessions were ended meanwhile");
+        if conn.may_tell("login refused") {
+            tracing::warn!(remote = %conn.peer.remote, user = session.user().name(), "SMB login refused: the user's sessions were ended meanwhile");
+        }
         shared.end_session(&session, false, None);
         return Err(NtStatus::USER_SESSION_DELETED);
     }

@@ -81,7 +81,9 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         return Err(NtStatus::ACCESS_DENIED);
     }
     let root = find_folder(&config.files, &config.folder).await.inspect_err(|status| {
-        tracing::error!(share = name, folder = config.folder, %status, "a share cannot be served: its folder cannot be found");
+        if call.conn.may_tell("share without folder") {
+            tracing::error!(share = name, folder = config.folder, %status, "a share cannot be served: its folder cannot be found");
+        }
     })?;
     let root = Arc::new(ShareRoot {
         root,

@@ -15,6 +15,7 @@
 
 pub(crate) mod row;
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use file_store::StateChange;
@@ -65,9 +66,17 @@ pub(crate) async fn save(open: &Open) -> Result<(), NtStatus> {
         return Ok(());
     }
     change(disk, stored, key(open), Some(value)).await.map_err(|error| {
-        tracing::error!(path = file.path(), %error, "a persistent open cannot be made durable");
+        if may_tell(open, "row not written") {
+            tracing::error!(path = file.path(), %error, "a persistent open cannot be made durable");
+        }
         error.status
     })
+}
+
+/// Whether a row that could not be changed may have a line in the log: on a volume that is full every open of a client comes to that.
+pub(crate) fn may_tell(open: &Open, kind: &'static str) -> bool {
+    let Target::Disk(disk) = &open.tree.target else { return false };
+    disk.share.throttle.admits(kind, IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
 /// Removes the row of an open that is closed.

@@ -180,6 +180,12 @@ impl Opens {
         self.table.run(Box::new(move || Box::pin(async move { open.close().await })));
     }
 
+    /// Closes an open that nobody was told of.
+    pub(crate) async fn close(&self, open: &Arc<Open>) {
+        self.remove(open);
+        open.close().await;
+    }
+
     /// Lets go of an open without closing it: what is stored of it stays.
     pub(crate) fn release(&self, open: &Arc<Open>) {
         open.forget();

@@ -8,7 +8,6 @@ use file_store::{
     Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StateRow, StoreError, StoreErrorKind,
     StoreFuture,
 };
-use rpc::RpcClient;
 use shard_runtime::SystemClock;
 use smb_auth::Accounts as _;
 use smb_server::Directory as _;
@@ -19,6 +18,8 @@ use super::*;
 use crate::backend::OpenVolume;
 use crate::memory::now;
 use crate::system::SystemShards;
+
+mod pipes;
 
 /// What is before the reading of the volume's durable state.
 #[derive(Default)]
@@ -383,67 +384,6 @@ fn the_identity_stays() {
     assert_eq!(identity(dir.path()).expect("kept"), first);
     std::fs::write(dir.path().join("smb.guid"), "no").expect("written");
     assert!(identity(dir.path()).expect_err("no GUID").to_string().contains("Remove it"));
-}
-
-#[tokio::test]
-async fn pipes_answer_apart_and_show_what_is_served() {
-    use rpc::view::NewShare;
-    use rpc::{ServerView as _, Win32};
-    use smb_server::{PipeClient, PipeService as _};
-
-    let bench = Bench::new();
-    let alice = bench.user("alice");
-    bench.folder("vms").await;
-    let mut config = config();
-    config.shares[0].hidden = true;
-    bench.apply(&config, true).await;
-    let who =
-        RpcClient { user: "alice".into(), domain: "NODE1".into(), sid: alice.sid, is_administrator: true };
-    let view = bench.smb.view.clone();
-    let shares = view.shares(&who);
-    let shown: Vec<_> =
-        shares.iter().map(|share| (share.path.as_str(), share.hidden, share.special)).collect();
-    assert_eq!(shown, [("C:\\v\\vms", true, false), ("", false, true)]);
-    assert_eq!(view.find_name("NODE1\\alice").map(|found| found.sid), Some(alice.sid));
-    // Nobody changes shares before the node has said that it does.
-    let new = NewShare { name: "new".into(), path: "C:\\v\\vms".into(), ..NewShare::default() };
-    let asked = tokio::task::spawn_blocking(move || view.add_share(&who, &new)).await;
-    assert_eq!(asked.expect("no panic"), Err(Win32::NOT_READY));
-
-    let client =
-        PipeClient { user: "alice".into(), sid: alice.sid, is_administrator: true, session_key: Vec::new() };
-    let pipes = Pipes::new(bench.smb.view.clone(), Handle::current());
-    assert!(pipes.open("spoolss", &client).is_err());
-    let pipe = pipes.open("srvsvc", &client).expect("a pipe");
-    assert_eq!(pipe.read(100).await, None, "nothing was asked");
-    // A bind of another version is refused, and that waits to be read.
-    let mut bind = vec![4, 0, 11, 3, 0x10, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0];
-    pipe.write(bind.clone()).await.expect("taken");
-    let (all, first) = pipe.available();
-    assert!(all > 0 && all == first);
-    let (nak, more) = pipe.read(all).await.expect("an answer");
-    assert_eq!((nak.get(2), more), (Some(&13), false));
-    bind[0] = 5;
-    assert!(pipe.write(bind).await.is_err(), "the pipe is given up");
-}
-
-#[tokio::test]
-async fn an_open_pipe_is_its_users_as_long_as_it_is_one() {
-    use rpc::Authenticator as _;
-
-    let bench = Bench::new();
-    let alice = bench.user("alice");
-    let who =
-        RpcClient { user: "alice".into(), domain: "NODE1".into(), sid: alice.sid, is_administrator: true };
-    let now = || bench.smb.view.current(&who).map(|client| client.is_administrator);
-    assert_eq!(now(), Some(false), "she was an administrator when she opened it");
-    bench.users.add_member("Administrators", alice.sid).expect("added");
-    assert_eq!(now(), Some(true));
-    let change = UserChange { disabled: Some(true), ..UserChange::default() };
-    bench.users.change_user("alice", change).expect("disabled");
-    assert_eq!(now(), None);
-    bench.users.remove_user("alice").expect("removed");
-    assert_eq!(now(), None);
 }
 
 /// Of two pools one does not answer: shares of the other come, and go.

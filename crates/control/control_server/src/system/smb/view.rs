@@ -1,6 +1,7 @@
 //! The node as remote procedure calls see it: shares, sessions, opens, users; and who they believe.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Weak};
 
 use control_api::Problem;
@@ -9,12 +10,13 @@ use rpc::view::accounts::{AliasView, Principal, PrincipalKind, UserView};
 use rpc::view::{Connection, NewShare, Open, ServerInfo, Session, Share, ShareChange, ShareKind};
 use rpc::{Authenticator, RpcClient, ServerView, Win32};
 use shard_runtime::{Clock, Entropy as _, Monotonic, SystemEntropy};
-use smb_auth::{Acceptor, Accounts, Authenticated, Identity};
+use smb_auth::{Acceptor, Accounts, Authenticated, Failure, Identity};
 use smb_protocol::FileTime;
 use smb_protocol::access::AccessMask;
 use smb_protocol::security::Sid;
 use smb_server::{Directory as _, SessionInfo, SmbServer};
 use smb_users::Users;
+use tcp_service::Throttle;
 use tokio::runtime::Handle;
 
 use super::directory::NodeUsers;
@@ -47,6 +49,8 @@ pub(super) struct NodeView {
     /// Who changes shares.
     node: Mutex<Option<Weak<dyn SmbAdministration>>>,
     activity: Mutex<BTreeMap<u64, Activity>>,
+    /// For lines in the log that clients can cause at will.
+    throttle: Throttle,
 }
 
 fn small(value: impl TryInto<u32>) -> u32 {
@@ -83,6 +87,7 @@ impl NodeView {
             runtime,
             node: Mutex::default(),
             activity: Mutex::default(),
+            throttle: Throttle::default(),
         }
     }
 
@@ -387,5 +392,12 @@ impl Authenticator for NodeView {
         }
         let token = self.users.token(client.sid, &[])?;
         Some(RpcClient { is_administrator: token.is_admin, ..client.clone() })
+    }
+
+    fn refused(&self, failure: &Failure) {
+        // A pipe does not know the address of its client: all of them share one count.
+        if self.throttle.admits("login in a pipe refused", IpAddr::V4(Ipv4Addr::UNSPECIFIED)) {
+            tracing::info!(user = failure.user, domain = failure.domain, error = %failure.error, "refused in a pipe");
+        }
     }
 }
