@@ -12,6 +12,7 @@ use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
 use control_api::{Code, Problem};
 use tokio::runtime::{Handle, Runtime};
 
+use super::mode::NodeMode;
 use crate::system::BusPlace;
 
 /// How a node takes part in a cluster.
@@ -36,6 +37,8 @@ pub struct Membership {
     pub timings: Timings,
     /// The numbers of its lives.
     pub incarnations: Incarnations,
+    /// Whether it is paused, over its lives.
+    pub mode: NodeMode,
     /// What all nodes of the cluster know and nobody else: users are sealed with it.
     pub secret: Vec<u8>,
     /// Its nodes run etcd themselves: up to three of them a member each.
@@ -122,6 +125,7 @@ pub(crate) fn load(data: &Path) -> Result<Option<(Membership, EtcdStore)>, Probl
         tls,
         timings,
         incarnations,
+        mode: NodeMode::new(&folder, &record.cluster, record.node),
         secret: pem.ca_key.as_bytes().to_vec(),
         runs_etcd: !record.etcd.own_certificates
             && record.etcd.endpoints.iter().all(|endpoint| endpoint.starts_with("https:")),

@@ -19,12 +19,14 @@ mod clients;
 pub(crate) mod config;
 mod follow;
 pub(crate) mod forward;
+mod homes;
 mod init;
 mod join;
 mod leave;
 mod life;
 pub(crate) mod listener;
 mod membership;
+mod mode;
 pub(crate) mod order;
 mod orders;
 pub(crate) mod part;
@@ -62,6 +64,7 @@ pub(crate) use follow::Follows;
 pub(crate) use life::Life;
 pub use membership::{Membership, OwnRuntime};
 pub(crate) use membership::{load, refuse_offline};
+pub use mode::NodeMode;
 pub use order::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
@@ -99,6 +102,8 @@ pub(crate) struct Cluster {
     store: Arc<dyn ClusterStore>,
     life: Life,
     permit: NodePermit,
+    /// Whether it is paused, over its lives; before it has begun nothing.
+    mode: OnceLock<NodeMode>,
     users_key: SealingKey,
     config_seal: ConfigSeal,
     runs_etcd: bool,
@@ -134,6 +139,7 @@ impl Cluster {
             store: of.store.clone(),
             life: Life::new(of.node),
             permit: NodePermit::default(),
+            mode: OnceLock::new(),
             control: Handle::current(),
             users_key: users::sealing_key(&of.secret),
             config_seal: ConfigSeal::new(&of.secret, &of.cluster),
@@ -222,13 +228,14 @@ impl Cluster {
             name: of.name,
             api: of.api,
             bus: of.bus,
-            paused: false,
+            paused: of.mode.is_paused(),
             listener: of.listener,
             tls: of.tls,
             timings: of.timings,
             incarnations: of.incarnations,
             permit: self.permit.clone(),
         };
+        let _ = self.mode.set(of.mode);
         // Before the first pool needs it.
         let knowing = self.clone();
         tokio::spawn(async move { knowing.make_known().await });

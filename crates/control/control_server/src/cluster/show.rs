@@ -84,7 +84,7 @@ impl Cluster {
     fn member(&self, now: &Status, seen: &MemberState) -> ClusterMember {
         let member = seen.member.clone();
         let age = seen.beat.map(|at| boot_time().since(at));
-        let silent = age.is_none_or(|age| age > Settings::default().claim_after) && seen.node != self.me;
+        let silent = !self.is_heard(seen);
         let state = match &member {
             _ if silent => ClusterMemberState::Silent,
             Some(member) if member.draining => ClusterMemberState::Draining,
@@ -106,6 +106,12 @@ impl Cluster {
             release,
             trouble: link.and_then(|link| link.trouble.clone()),
         }
+    }
+
+    /// Whether a member is this node, or its beats arrive.
+    pub(super) fn is_heard(&self, seen: &MemberState) -> bool {
+        let late = Settings::default().claim_after;
+        seen.node == self.me || seen.beat.is_some_and(|at| boot_time().since(at) <= late)
     }
 
     fn away(&self, node: NodeId) -> ClusterMember {

@@ -8,6 +8,9 @@ use control_api::{Code, Problem};
 
 use super::{By, Cluster};
 
+/// It is looked so often whether other nodes can know of something, for so long.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const SAID_WITHIN: Duration = Duration::from_secs(5);
 /// A pool that is to move is asked to so often: a node that came a moment ago cannot be given one yet.
 const ASK_EVERY: Duration = Duration::from_millis(300);
 /// After so many times it is said that the other node takes none.
@@ -44,11 +47,55 @@ impl Cluster {
         self.set_own_mode(paused, draining).await
     }
 
-    /// The same for this node.
+    /// The same for this node. Ends when the other nodes can know of it: who is drained next finds this one paused.
     pub(crate) async fn set_own_mode(&self, paused: bool, draining: bool) -> Result<(), Problem> {
+        if paused {
+            self.refuse_last(draining)?;
+        }
+        let mode = self.mode.get().ok_or_else(ended)?;
+        mode.keep(paused).map_err(|error| {
+            Problem::new(Code::Io, format!("it cannot be kept that node {} is paused: {error}.", self.called))
+        })?;
         let running = self.running.read().await;
-        let running = running.as_ref().ok_or_else(ended)?;
-        running.set_mode(paused, draining).await.map_err(|_| ended())
+        running.as_ref().ok_or_else(ended)?.set_mode(paused, draining).await.map_err(|_| ended())?;
+        drop(running);
+        let said = async {
+            while !self.has_mode(paused, draining) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(SAID_WITHIN, said).await.map_err(|_| {
+            Problem::new(Code::Unavailable, "the other nodes have not heard of it yet: the shared state does not answer; it is said when it does.")
+                .todo("`holdfast cluster status` says how it is.")
+        })
+    }
+
+    fn has_mode(&self, paused: bool, draining: bool) -> bool {
+        let now = self.now();
+        let own = now.members.iter().find(|seen| seen.node == self.me).and_then(|seen| seen.member.as_ref());
+        own.is_some_and(|own| (own.paused, own.draining) == (paused, draining))
+    }
+
+    /// The last node that takes pools must not be drained, nor be paused while pools are on their way to it: they would be nobody's.
+    fn refuse_last(&self, draining: bool) -> Result<(), Problem> {
+        let now = self.now();
+        let others = || now.members.iter().filter(|seen| seen.node != self.me);
+        let takes = |seen: &cluster_node::MemberState| {
+            let member = seen.member.as_ref().filter(|member| !member.paused && !member.draining);
+            member.is_some() && self.is_heard(seen)
+        };
+        let gives = |node: NodeId| {
+            let of =
+                |seen: &cluster_node::MemberState| seen.member.as_ref().is_some_and(|member| member.draining);
+            others().any(|seen| seen.node == node && of(seen))
+        };
+        let on_the_way = |pool: &PoolId| Self::owner_in(&now, pool.0).is_none_or(gives);
+        if others().any(takes) || !(draining || now.owners.iter().any(|(pool, _)| on_the_way(pool))) {
+            return Ok(());
+        }
+        let detail = "No other node takes pools now: what is given away would be nobody's.";
+        Err(Problem::new(Code::WrongState, detail)
+            .todo("`holdfast node resume` lets another one take pools first; `holdfast node list` shows how they are."))
     }
 
     /// Moves a pool of this node to another one. Ends when that owns it.

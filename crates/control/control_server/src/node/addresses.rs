@@ -323,6 +323,11 @@ impl Node {
                 (wanted.address.clone(), wanted.interface.clone(), wanted.home.clone());
             Ok(())
         })?;
+        if let Some(home) = &update.home
+            && let Some(cluster) = self.cluster.get()
+        {
+            cluster.set_home(PoolId(guid), home).await?;
+        }
         self.settle_addresses().await;
         self.pool_show(name).await
     }

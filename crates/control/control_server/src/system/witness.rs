@@ -185,12 +185,13 @@ impl Inner {
     async fn forget(&self, pool: Guid) -> io::Result<()> {
         let (owner, vote) = self.keys(pool);
         let id = PoolId(Uuid::from_bytes(pool.0));
-        let (served, clients) = (Key::Served(id).path(&self.cluster), Key::Clients(id).path(&self.cluster));
+        let beside = [Key::Served(id), Key::Clients(id), Key::Home(id)].map(|key| key.path(&self.cluster));
         for _ in 0..TRIES {
             let kept = self.read(pool).await?;
             self.refuse_held(&kept)?;
-            let steps = [&owner, &vote, &served, &clients].map(|key| Step::Delete(key.clone()));
-            if self.change(pool, &kept, steps.to_vec()).await? {
+            let keys = [&owner, &vote].into_iter().chain(&beside);
+            let steps = keys.map(|key| Step::Delete(key.clone())).collect();
+            if self.change(pool, &kept, steps).await? {
                 return self.earlier.forget(pool);
             }
         }

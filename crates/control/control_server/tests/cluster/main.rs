@@ -7,6 +7,7 @@ mod anywhere;
 mod balance;
 #[path = "../common/mod.rs"]
 mod common;
+mod modes;
 mod names;
 mod shared;
 mod takeover;

@@ -11,7 +11,7 @@ use cluster_store::keys::{ClusterName, NodeId};
 use cluster_store::{
     ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, StoreFuture, Transaction, Watch,
 };
-use control_server::cluster::Membership;
+use control_server::cluster::{Membership, NodeMode};
 use control_server::memory::{Machine, MemoryAddresses, MemoryIscsi, MemorySmb};
 use control_server::{FoundDisk, NodeOptions, Running};
 use serde_json::{Value, json};
@@ -131,8 +131,9 @@ impl World {
         let address = listener.local_addr().expect("bound").to_string();
         let (ca, certificate, key) = (self.authority.pem(), &identity.certificate, &identity.key);
         let tls = LinkTls::new(ca.as_bytes(), certificate.as_bytes(), key.as_bytes()).expect("certificates");
+        let cluster = ClusterName::new("test").expect("a name");
         Membership {
-            cluster: ClusterName::new("test").expect("a name"),
+            cluster: cluster.clone(),
             node,
             name: format!("n{number}"),
             listener,
@@ -143,6 +144,7 @@ impl World {
             timings: Timings::new(patient()).expect("times"),
             incarnations: Incarnations::open(&self.dir.path().join(format!("lives-{number}")))
                 .expect("opened"),
+            mode: NodeMode::new(&self.dir.path().join(format!("lives-{number}")), &cluster, node),
             secret: b"known to all nodes".to_vec(),
             runs_etcd: false,
             store: self.store.clone(),
