@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use control_api::{
-    BalanceMove, BalanceReason, ClusterBalance, ClusterPoolState, ClusterStatus, Code, Done, PoolMove,
-    Problem, many,
+    BalanceMove, BalanceReason, ClusterBalance, ClusterPool, ClusterPoolState, ClusterStatus, Code, Done,
+    PoolMove, Problem, many,
 };
 use control_client::{ClientError, segment};
 use serde::Serialize;
@@ -103,7 +103,10 @@ async fn move_one(context: &Context, step: &BalanceMove) -> Result<(), ClientErr
         loop {
             let status: ClusterStatus = context.client.get("/cluster").await?;
             let pool = status.pools.iter().find(|pool| pool.name == step.pool);
-            if pool.is_none_or(|pool| pool.state == ClusterPoolState::Online) {
+            let is_there = |pool: &ClusterPool| {
+                pool.state == ClusterPoolState::Online && pool.owner.as_ref() == Some(&step.to)
+            };
+            if pool.is_none_or(is_there) {
                 return Ok(());
             }
             tokio::time::sleep(LOOK_EVERY).await;

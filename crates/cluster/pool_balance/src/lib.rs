@@ -13,7 +13,7 @@
 //!   weights smaller, and plans come to an end. A pool is moved at most once in a plan.
 //! * What has a home is moved there and nowhere else. While none of its homes can take it, it stays where it is.
 //! * What may not move (it is not as redundant as promised, for one) stays, and counts where it is.
-//! * Nodes that take no pools get none. What a paused node has stays there; a node that is drained gives its pools away by itself.
+//! * Nodes that take no pools get none, and what they have stays there unless it has a home elsewhere; a node that is drained gives its pools away by itself.
 
 use std::collections::BTreeMap;
 

@@ -153,8 +153,11 @@ pub struct PolicyConfig {
     /// Percent of a pool in use from which on that is told of once more, in the log too; 0 for never.
     pub space_critical_percent: u8,
     /// Which pools of a cluster move by themselves.
+    // Not written while it is as usual: nodes of releases before do not know it.
+    #[serde(skip_serializing_if = "PoolMoves::is_usual")]
     pub pool_moves: PoolMoves,
     /// Seconds for which no node has come, gone or been paused before they do.
+    #[serde(skip_serializing_if = "is_usual_quiet")]
     pub pool_moves_after_seconds: u64,
 }
 
@@ -169,6 +172,20 @@ pub enum PoolMoves {
     Home,
     /// These, and others from nodes with more to do to nodes with less.
     Balance,
+}
+
+impl PoolMoves {
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// See `pool_moves_after_seconds`.
+const USUAL_QUIET: u64 = 600;
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_usual_quiet(seconds: &u64) -> bool {
+    *seconds == USUAL_QUIET
 }
 
 impl Default for PolicyConfig {
@@ -192,7 +209,7 @@ impl Default for PolicyConfig {
             space_critical_percent: 90,
             pool_moves: PoolMoves::Home,
             // Who comes back may go again soon.
-            pool_moves_after_seconds: 600,
+            pool_moves_after_seconds: USUAL_QUIET,
         }
     }
 }

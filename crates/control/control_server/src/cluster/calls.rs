@@ -33,8 +33,9 @@ use super::{By, Cluster};
 pub(crate) const BY_HEADER: &str = "x-holdfast-by";
 /// From the connection to the end of the handshake.
 const CONNECT: Duration = Duration::from_secs(1);
-/// What is sent and not acknowledged ends a connection after this.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+/// What is sent and not acknowledged, or not taken, ends a connection after this: as long as a client that sends to the node itself is waited for.
+/// That the node is gone is known sooner (`lives`).
+const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
 /// While an answer is awaited, it is looked so often whether the node lives on.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The store is asked for so long whose a volume is.

@@ -214,7 +214,7 @@ fn pool_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         }
         "job_list" => handle(f, async |State(n): S| answer(n.job_list().await.map(List::from))),
         "job_show" => handle(f, async |State(n): S, Path(j): Path<String>| {
-            answer(number(&j).and_then(|j| n.job_show(j)))
+            answer(number(&n, &j).and_then(|j| n.job_show(j)))
         }),
         _ => return None,
     })
@@ -339,17 +339,19 @@ fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
             })
         }
         "session_list" => handle(f, async |State(n): S| answer(n.session_list().await.map(List::from))),
-        "session_end" => {
-            handle(f, async |State(n): S, Path(s): Path<String>, Sent(b): Sent<Confirm>| match number(&s) {
+        "session_end" => handle(f, async |State(n): S, Path(s): Path<String>, Sent(b): Sent<Confirm>| {
+            match number(&n, &s) {
                 Ok(id) => answer(n.session_end(id, b.confirm).await),
                 Err(problem) => answer(Err(problem)),
-            })
-        }
+            }
+        }),
         _ => return None,
     })
 }
 
-/// A number in a path.
-pub(super) fn number(text: &str) -> Result<u64, Problem> {
-    text.parse().map_err(|_| Problem::new(Code::InvalidRequest, format!("{text:?} is not a number.")))
+/// A number in a path, of something that each node numbers itself; in a cluster with the name of its node, as lists say it.
+pub(super) fn number(node: &Node, text: &str) -> Result<u64, Problem> {
+    let own = text.split_once(':').filter(|(of, _)| *of == node.name()).map(|(_, number)| number);
+    let not = || Problem::new(Code::InvalidRequest, format!("{text:?} is not a number."));
+    own.unwrap_or(text).parse().map_err(|_| not())
 }

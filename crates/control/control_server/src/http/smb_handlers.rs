@@ -35,10 +35,12 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
             answer(n.share_delete(&s, b.confirm).await)
         }),
         "open_list" => handle(f, async |State(n): S| Json(List::from(n.open_list()))),
-        "open_close" => handle(f, async |State(n): S, Path(o): P, Sent(b): Sent<Confirm>| match number(&o) {
-            Ok(id) => answer(n.open_close(id, b.confirm).await),
-            Err(problem) => answer(Err(problem)),
-        }),
+        "open_close" => {
+            handle(f, async |State(n): S, Path(o): P, Sent(b): Sent<Confirm>| match number(&n, &o) {
+                Ok(id) => answer(n.open_close(id, b.confirm).await),
+                Err(problem) => answer(Err(problem)),
+            })
+        }
         _ => return account_handler(id, f),
     })
 }

@@ -111,9 +111,12 @@ impl Node {
 
     /// Moves one pool where it should be, when pools move by themselves and nothing speaks against it.
     async fn balance_by_itself(&self) {
-        let (moves, after) =
-            self.config.with(|config| (config.policy.pool_moves, config.policy.pool_moves_after_seconds));
-        if moves == PoolMoves::Manual || self.cluster().is_err() {
+        let (moves, after, homes) = self.config.with(|config| {
+            let homes = config.pools.iter().any(|pool| !pool.home.is_empty());
+            (config.policy.pool_moves, config.policy.pool_moves_after_seconds, homes)
+        });
+        let may_move = moves == PoolMoves::Balance || (moves == PoolMoves::Home && homes);
+        if !may_move || self.cluster().is_err() {
             return;
         }
         let Ok(status) = self.cluster_show().await else { return };
@@ -128,15 +131,16 @@ impl Node {
         let by = by_itself();
         let Ok(known) = self.pools_of_all(&by).await else { return };
         // What has just moved begins to be known anew: nothing is decided by half of the loads.
-        if moves == PoolMoves::Balance && known.iter().any(|pool| pool.load.is_none()) {
+        let is_loaded =
+            |seen: &ClusterPool| known.iter().any(|pool| pool.guid == seen.guid && pool.load.is_some());
+        if moves == PoolMoves::Balance && !status.pools.iter().all(is_loaded) {
             return;
         }
         let wanted = planned(&status, &known).moves.into_iter();
-        let Some(step) =
-            wanted.into_iter().find(|step| moves == PoolMoves::Balance || step.reason == BalanceReason::Home)
-        else {
-            return;
-        };
+        let now = self.clock.now();
+        let mut may = wanted.filter(|step| moves == PoolMoves::Balance || step.reason == BalanceReason::Home);
+        let Some(step) = may.find(|step| self.moved.may_move(now, &step.pool)) else { return };
+        self.moved.moves(now, &step.pool, Duration::from_secs(after));
         let BalanceMove { pool, from, to, .. } = &step;
         let why = match step.reason {
             BalanceReason::Home => "its home",
@@ -182,6 +186,11 @@ fn stays(seen: &ClusterPool, known: Option<&Pool>) -> Option<String> {
 
 fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
     let up = status.nodes.iter().filter(|node| node.state == ClusterMemberState::Up);
+    // Of whose pools nothing is known, nobody knows what it has to do.
+    let is_known = |seen: &ClusterPool| known.iter().any(|pool| pool.guid == seen.guid);
+    let unknown: BTreeSet<&str> =
+        status.pools.iter().filter(|seen| !is_known(seen)).filter_map(|seen| seen.owner.as_deref()).collect();
+    let up = up.filter(|node| !unknown.contains(node.name.as_str()));
     let nodes: Vec<String> = up.map(|node| node.name.clone()).collect();
     let there: BTreeSet<&str> = status.nodes.iter().map(|node| node.name.as_str()).collect();
     let mut balance = ClusterBalance::default();
@@ -307,7 +316,8 @@ mod tests {
                 ("d", "It is not served now."),
             ]
         );
-        assert_eq!((told.nodes[0].pools, told.nodes[1].pools), (4, 0));
+        let nodes: Vec<(&str, u64)> = told.nodes.iter().map(|node| (&*node.node, node.pools)).collect();
+        assert_eq!(nodes, [("n2", 0)], "what node n1 has to do is not known");
     }
 
     #[test]

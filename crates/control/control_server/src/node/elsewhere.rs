@@ -1,5 +1,6 @@
 //! Which node has something that a request is about, for who passes requests on to it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -9,6 +10,7 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use super::Node;
+use super::ties::OnVolume;
 use crate::cluster::{By, Cluster, NodePeer};
 
 /// What a request is about.
@@ -122,16 +124,35 @@ impl Node {
         self.cluster()?.call(peer, by, request).await
     }
 
-    /// Whether this LUN is another node's to tell of.
-    pub(crate) fn lun_is_elsewhere(&self, name: &str) -> bool {
-        let found = self.config.with(|config| config.luns.iter().find(|lun| lun.name == name).cloned());
-        found.is_some_and(|lun| self.may_be_elsewhere(&lun))
+    /// Names of LUNs that are another node's to tell of.
+    pub(crate) fn luns_elsewhere(&self) -> BTreeSet<String> {
+        let is_elsewhere = self.what_is_elsewhere();
+        self.config.with(|config| {
+            config.luns.iter().filter(|lun| is_elsewhere(*lun)).map(|lun| lun.name.clone()).collect()
+        })
     }
 
-    /// Whether this share is another node's to tell of.
-    pub(crate) fn share_is_elsewhere(&self, name: &str) -> bool {
-        let found = self.config.with(|config| config.shares.iter().find(|share| share.name == name).cloned());
-        found.is_some_and(|share| self.may_be_elsewhere(&share))
+    /// Names of shares that are another node's to tell of.
+    pub(crate) fn shares_elsewhere(&self) -> BTreeSet<String> {
+        let is_elsewhere = self.what_is_elsewhere();
+        self.config.with(|config| {
+            config
+                .shares
+                .iter()
+                .filter(|share| is_elsewhere(*share))
+                .map(|share| share.name.clone())
+                .collect()
+        })
+    }
+
+    /// What `may_be_elsewhere` says, for many things at once.
+    fn what_is_elsewhere(&self) -> impl Fn(&dyn OnVolume) -> bool + use<> {
+        let pools: Vec<Uuid> = self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
+        let pools = pools.into_iter().filter(|_| self.cluster.get().is_some());
+        let elsewhere: BTreeSet<Uuid> = pools.filter(|pool| self.not_here(*pool).is_some()).collect();
+        let some_are = elsewhere.iter().any(|pool| !self.is_open(*pool));
+        let places = self.places();
+        move |item| places.of(item).map_or(some_are, |pool| elsewhere.contains(&pool))
     }
 
     /// What the owner of a pool is called, as far as is known.

@@ -220,6 +220,7 @@ pub struct Node {
     addresses: held_addresses::Addresses,
     pool_loads: pool_load::PoolLoads,
     quiet: quiet::Quiet,
+    moved: quiet::Moved,
     /// Held by whoever moves pools that nobody has asked to.
     balancing: tokio::sync::Mutex<()>,
     /// Names of LUNs whose files are being made.
@@ -262,6 +263,7 @@ impl Node {
             addresses: held_addresses::Addresses::default(),
             pool_loads: pool_load::PoolLoads::default(),
             quiet: quiet::Quiet::default(),
+            moved: quiet::Moved::default(),
             balancing: tokio::sync::Mutex::new(()),
             audit: Audit::new(data.join("audit.jsonl")),
             network: Network::new(&data.join("tls"), Limits::default()),

@@ -58,7 +58,19 @@ fn any_node_tells_of_all_and_does_what_another_one_has_to_do() {
     let made = json!({ "name": "l2", "volume": "v", "size_bytes": 8192 });
     second.send("POST", "/v1/luns", &made);
     assert_eq!(first.get("/v1/luns/l2")["name"], "l2");
-    second.send("POST", "/v1/pools/p/scrub", &Value::Null);
+    let done = second.send("POST", "/v1/pools/p/scrub", &Value::Null);
+    // What a node numbers itself has its name before the number, also at that node.
+    let job = format!("/v1/jobs/{}:{}", done["node"].as_str().unwrap_or("n1"), done["job"]);
+    for node in [&first, &second] {
+        if done["job"].is_number() {
+            assert_eq!(node.get(&job)["subject"], "pool p", "{done}");
+        }
+        for number in ["n1:999", "n1%3a999", "n1%3A999"] {
+            let session = format!("/v1/sessions/{number}");
+            node.refused("DELETE", &session, &json!({ "confirm": "999" }), "not-found");
+        }
+        node.refused("DELETE", "/v1/sessions/n9:1", &json!({}), "not-found");
+    }
     let told = second.refused("DELETE", "/v1/luns/l2", &json!({}), "confirmation-required");
     assert!(told.contains("l2"), "{told}");
     second.send("DELETE", "/v1/luns/l2", &json!({ "confirm": "l2" }));

@@ -11,8 +11,8 @@ use crate::node::Node;
 
 /// The most that is kept of one node's things of a kind.
 const MOST: usize = 10_000;
-/// The most nodes whose things are kept.
-const NODES: usize = 64;
+/// The most lists that are kept: two kinds of 64 nodes.
+const LISTS: usize = 128;
 
 type Said = (u64, Vec<Value>);
 
@@ -25,7 +25,7 @@ impl Remembered {
     pub(super) fn keep(&self, node: &str, what: &'static str, items: &[Value], now: u64) {
         let mut all = self.0.lock();
         let key = (node.to_owned(), what);
-        if items.len() > MOST || (all.len() >= NODES && !all.contains_key(&key)) {
+        if items.len() > MOST || (all.len() >= LISTS && !all.contains_key(&key)) {
             all.remove(&key);
             return;
         }
@@ -109,7 +109,7 @@ mod tests {
         for node in 0..1000 {
             known.keep(&format!("n{node}"), "volume", &[json!({})], 1);
         }
-        assert_eq!(known.0.lock().len(), NODES);
+        assert_eq!(known.0.lock().len(), LISTS);
         known.keep("n1", "volume", &vec![json!({}); MOST + 1], 2);
         assert!(known.of("n1", "volume").is_none(), "too much to keep");
     }

@@ -1,5 +1,7 @@
 //! Lists of several nodes as one.
 
+use std::collections::HashSet;
+
 use control_api::{NodeDisk, natural_order};
 use serde_json::Value;
 
@@ -34,6 +36,7 @@ pub(super) fn merged(
         return disks(me, told, beside);
     }
     let mut items: Vec<Value> = Vec::new();
+    let mut told_of: HashSet<String> = HashSet::new();
     let mut others_to_tell: Vec<Value> = Vec::new();
     for (node, list) in told {
         for mut item in list {
@@ -42,7 +45,7 @@ pub(super) fn merged(
                 continue;
             }
             // LUNs and shares are in the configuration of all: told of by one node only, but between two owners by two.
-            if merge.names_others() && items.iter().any(|known| is_same(merge, known, &item)) {
+            if merge.names_others() && !told_of.insert(identity(merge, &item)) {
                 continue;
             }
             // Flows name their node themselves.
@@ -53,7 +56,7 @@ pub(super) fn merged(
         }
     }
     for mut item in others_to_tell {
-        if !items.iter().any(|known| is_same(merge, known, &item)) {
+        if told_of.insert(identity(merge, &item)) {
             // Its owner has not told of it.
             if let Some(owner) =
                 (beside.owner)(text(&item, if merge == Merge::Pools { "name" } else { "pool" }))
@@ -69,20 +72,20 @@ pub(super) fn merged(
 
 /// Adds what nodes that do not answer have told before, in place of what is known of it without them.
 pub(super) fn add_known(merge: Merge, items: &mut Vec<Value>, known: Vec<Value>) {
-    for item in known {
-        items.retain(|there| !(is_same(merge, there, &item) && there["state"] == "elsewhere"));
-        if !items.iter().any(|there| is_same(merge, there, &item)) {
-            items.push(item);
-        }
-    }
+    let known_of: HashSet<String> = known.iter().map(|item| identity(merge, item)).collect();
+    items.retain(|there| there["state"] != "elsewhere" || !known_of.contains(&identity(merge, there)));
+    let mut there: HashSet<String> = items.iter().map(|item| identity(merge, item)).collect();
+    items.extend(known.into_iter().filter(|item| there.insert(identity(merge, item))));
     sort(merge, items);
 }
 
-fn is_same(merge: Merge, a: &Value, b: &Value) -> bool {
+/// What tells things of a list apart.
+fn identity(merge: Merge, item: &Value) -> String {
     match merge {
-        Merge::Pools => a["guid"] == b["guid"],
-        Merge::Volumes => a["pool"] == b["pool"] && a["name"] == b["name"],
-        _ => a["name"] == b["name"],
+        Merge::Pools => text(item, "guid").to_owned(),
+        // A name has no `/`.
+        Merge::Volumes => format!("{}/{}", text(item, "pool"), text(item, "name")),
+        _ => text(item, "name").to_owned(),
     }
 }
 

@@ -19,7 +19,7 @@ mod merge;
 mod rule;
 mod status;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,7 +154,7 @@ impl Asked {
             unanswered.push(Unanswered { node, detail });
         }
         let owner = |pool: &str| self.node.owner_name(pool);
-        let is_elsewhere = |item: &Value| is_elsewhere(&self.node, merge, item);
+        let is_elsewhere = elsewhere(&self.node, merge);
         let mut items = merge::merged(merge, &me, told, &Told { owner: &owner, is_elsewhere: &is_elsewhere });
         merge::add_known(merge, &mut items, kept);
         json(&List { items, unanswered })
@@ -324,14 +324,22 @@ async fn other_node(answer: Response) -> Result<Response, Problem> {
     }
 }
 
-/// Whether a listed thing is served by another node than the one that lists it: that one tells of it.
-fn is_elsewhere(node: &Node, merge: Merge, item: &Value) -> bool {
-    let name = item["name"].as_str().unwrap_or_default();
-    match merge {
-        Merge::Pools => item["state"] == "elsewhere",
-        Merge::Luns => !item["problem"].is_null() && node.lun_is_elsewhere(name),
-        Merge::Shares => item["online"] != true && node.share_is_elsewhere(name),
-        _ => false,
+/// Whether a listed thing is served by another node than the one that lists it: that one tells of it. Looked up once for all things of a list,
+/// of which there may be thousands.
+fn elsewhere(node: &Node, merge: Merge) -> impl Fn(&Value) -> bool + use<> {
+    let names = match merge {
+        Merge::Luns => node.luns_elsewhere(),
+        Merge::Shares => node.shares_elsewhere(),
+        _ => BTreeSet::new(),
+    };
+    move |item| {
+        let is_named = || item["name"].as_str().is_some_and(|name| names.contains(name));
+        match merge {
+            Merge::Pools => item["state"] == "elsewhere",
+            Merge::Luns => !item["problem"].is_null() && is_named(),
+            Merge::Shares => item["online"] != true && is_named(),
+            _ => false,
+        }
     }
 }
 
@@ -342,7 +350,8 @@ async fn own_only(node: &Node, merge: Merge, answer: Response) -> Response {
     }
     match whole(answer).await.map(|bytes| serde_json::from_slice::<List<Value>>(&bytes)) {
         Ok(Ok(mut list)) => {
-            list.items.retain(|item| !is_elsewhere(node, merge, item));
+            let is_elsewhere = elsewhere(node, merge);
+            list.items.retain(|item| !is_elsewhere(item));
             json(&list)
         }
         Ok(Err(error)) => failed(Problem::new(Code::Internal, error.to_string())),

@@ -101,8 +101,8 @@ pub(super) fn thing<'a>(
 /// The same for the node itself: `/sessions/7` for `/sessions/n2:7`.
 pub(super) fn without_node(uri: &Uri, node: &str) -> Uri {
     let text = uri.to_string();
-    let (plain, escaped) = (format!("/{node}:"), format!("/{node}%3A"));
-    [plain, escaped]
+    [":", "%3A", "%3a"]
+        .map(|colon| format!("/{node}{colon}"))
         .iter()
         .find(|prefix| text.contains(prefix.as_str()))
         .and_then(|prefix| text.replacen(prefix, "/", 1).parse().ok())
@@ -144,7 +144,7 @@ mod tests {
         let params = |value: &str| [("session".to_owned(), value.to_owned())];
         assert_eq!(thing(route, &params("n2:7"), None), Some(Thing::Of("n2")));
         assert_eq!(thing(route, &params("7"), None), None);
-        for from in ["/v1/sessions/n2:7", "/v1/sessions/n2%3A7"] {
+        for from in ["/v1/sessions/n2:7", "/v1/sessions/n2%3A7", "/v1/sessions/n2%3a7"] {
             assert_eq!(without_node(&from.parse().expect("a URI"), "n2"), "/v1/sessions/7");
         }
     }

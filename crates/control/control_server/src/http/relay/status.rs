@@ -47,7 +47,6 @@ fn together(mut own: Status, others: Vec<(String, Status)>, unknown: &[(String, 
     let mut worst = own.verdict;
     for (name, other) in others {
         worst = worse(worst, other.verdict);
-        own.ready &= other.ready;
         for issue in other.issues {
             let is_known =
                 own.issues.iter().any(|known| known.subject == issue.subject && known.detail == issue.detail);
