@@ -36,6 +36,9 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// What is sent and not acknowledged, or not taken, ends a connection after this: as long as a client that sends to the node itself is waited for.
 /// That the node is gone is known sooner (`lives`).
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// After so much silence it is asked so often whether the other machine is there.
+const SILENT: Duration = Duration::from_secs(5);
+const PROBE_EVERY: Duration = Duration::from_secs(2);
 /// While an answer is awaited, it is looked so often whether the node lives on.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// The store is asked for so long whose a volume is.
@@ -160,7 +163,12 @@ impl Cluster {
         let dialing = async {
             let tcp = TcpStream::connect(peer.api).await?;
             tcp.set_nodelay(true)?;
-            socket2::SockRef::from(&tcp).set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+            let socket = socket2::SockRef::from(&tcp);
+            socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+            // Nobody looks after a node whose answer has begun; one that is gone says nothing more.
+            let probes =
+                socket2::TcpKeepalive::new().with_time(SILENT).with_interval(PROBE_EVERY).with_retries(3);
+            socket.set_tcp_keepalive(&probes)?;
             let tls = self.tls.connect(peer.node, tcp).await?;
             let (sender, connection) = handshake(TokioIo::new(tls)).await.map_err(std::io::Error::other)?;
             // It ends with the exchange; its error shows in the answer.

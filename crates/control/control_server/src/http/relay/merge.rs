@@ -1,6 +1,6 @@
 //! Lists of several nodes as one.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use control_api::{NodeDisk, natural_order};
 use serde_json::Value;
@@ -36,7 +36,7 @@ pub(super) fn merged(
         return disks(me, told, beside);
     }
     let mut items: Vec<Value> = Vec::new();
-    let mut told_of: HashSet<String> = HashSet::new();
+    let mut told_of: BTreeSet<String> = BTreeSet::new();
     let mut others_to_tell: Vec<Value> = Vec::new();
     for (node, list) in told {
         for mut item in list {
@@ -72,9 +72,9 @@ pub(super) fn merged(
 
 /// Adds what nodes that do not answer have told before, in place of what is known of it without them.
 pub(super) fn add_known(merge: Merge, items: &mut Vec<Value>, known: Vec<Value>) {
-    let known_of: HashSet<String> = known.iter().map(|item| identity(merge, item)).collect();
+    let known_of: BTreeSet<String> = known.iter().map(|item| identity(merge, item)).collect();
     items.retain(|there| there["state"] != "elsewhere" || !known_of.contains(&identity(merge, there)));
-    let mut there: HashSet<String> = items.iter().map(|item| identity(merge, item)).collect();
+    let mut there: BTreeSet<String> = items.iter().map(|item| identity(merge, item)).collect();
     items.extend(known.into_iter().filter(|item| there.insert(identity(merge, item))));
     sort(merge, items);
 }

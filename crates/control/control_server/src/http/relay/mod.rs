@@ -44,6 +44,8 @@ pub(super) use known::Remembered;
 
 /// Other nodes have so long to answer with what they have.
 const WITHIN: Duration = Duration::from_secs(1);
+/// An answer that is read whole has come to its end this long after its head.
+const READ_WITHIN: Duration = Duration::from_secs(60);
 /// The largest answer of another node that is read whole, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 
@@ -277,8 +279,9 @@ fn outgoing(
 async fn whole(answer: Response) -> Result<Bytes, Problem> {
     let broken = |why: String| Problem::new(Code::Unavailable, format!("the answer broke off: {why}"));
     let status = answer.status();
-    let bytes =
-        axum::body::to_bytes(answer.into_body(), MAX_ANSWER).await.map_err(|e| broken(e.to_string()))?;
+    let reading = tokio::time::timeout(READ_WITHIN, axum::body::to_bytes(answer.into_body(), MAX_ANSWER));
+    let bytes = reading.await.map_err(|_| broken("nothing more has come".into()))?;
+    let bytes = bytes.map_err(|error| broken(error.to_string()))?;
     if status == StatusCode::OK {
         return Ok(bytes);
     }
