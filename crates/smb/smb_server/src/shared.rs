@@ -127,12 +127,12 @@ impl Shared {
         Arc::clone(&self.config.read())
     }
 
-    /// A number for a new session, which no other has.
+    /// A number for a new session, which no other has. It has 53 bits: what reads JSON takes numbers for floating-point ones.
     pub(crate) fn new_session_id(&self) -> u64 {
         let sessions = self.sessions.lock();
         loop {
-            let id = self.parts.entropy.next_u64();
-            if id != 0 && id != u64::MAX && !sessions.contains_key(&id) {
+            let id = self.parts.entropy.next_u64() >> 11;
+            if id != 0 && !sessions.contains_key(&id) {
                 return id;
             }
         }

@@ -208,9 +208,22 @@ impl Cluster {
 
     /// The pool of the volume that has this name in the cluster, as far as the store tells in time.
     pub(crate) async fn pool_of_volume(&self, name: &str) -> Option<Uuid> {
-        let key = Key::of_volume(name)?.path(&self.name);
-        let reading = tokio::time::timeout(PATIENCE, self.store.get(Range::Key(key))).await;
-        let found = reading.ok()?.ok()?.found.into_iter().next()?;
-        VolumeName::decode(&found.value).ok().map(|holder| holder.pool.0)
+        self.holder_of(name).await?.map(|holder| holder.pool.0)
+    }
+
+    /// Whether the store says that no volume has this name. All pools that are served have said which they have.
+    pub(crate) async fn has_no_volume(&self, name: &str) -> bool {
+        matches!(self.holder_of(name).await, Some(None))
+    }
+
+    /// Who has the name; `None` when the store does not tell in time, or not what can be understood.
+    async fn holder_of(&self, name: &str) -> Option<Option<VolumeName>> {
+        // What cannot be a name nobody has.
+        let Some(key) = Key::of_volume(name) else { return Some(None) };
+        let reading = tokio::time::timeout(PATIENCE, self.store.get(Range::Key(key.path(&self.name)))).await;
+        match reading.ok()?.ok()?.found.into_iter().next() {
+            Some(found) => VolumeName::decode(&found.value).ok().map(Some),
+            None => Some(None),
+        }
     }
 }

@@ -198,12 +198,22 @@ fn patient(body: Body) -> Body {
             }
         }
     });
-    Body::from_stream(frames)
+    // Who throws away what is left of it asks once more after its end.
+    Body::from_stream(frames.fuse())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_has_ended_stays_ended() {
+        use futures_util::StreamExt as _;
+        let mut body = patient(Body::from("x")).into_data_stream();
+        let next = body.next().await.expect("a piece").expect("read");
+        assert_eq!(next, "x");
+        assert!(body.next().await.is_none() && body.next().await.is_none());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_stops_coming_breaks_off() {

@@ -184,6 +184,13 @@ fn stays(seen: &ClusterPool, known: Option<&Pool>) -> Option<String> {
     pool.stays.clone()
 }
 
+/// Why a pool stays that is not at home, by how its node is.
+fn is_kept(owner: Option<&str>, status: &ClusterStatus, home: &[String]) -> Option<String> {
+    let away = owner.filter(|owner| !home.is_empty() && home.first().map(String::as_str) != Some(*owner))?;
+    let node = status.nodes.iter().find(|node| node.name == away)?;
+    (node.state == ClusterMemberState::Paused).then(|| "Its node is paused, and keeps what it has.".into())
+}
+
 fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
     let up = status.nodes.iter().filter(|node| node.state == ClusterMemberState::Up);
     // Of whose pools nothing is known, nobody knows what it has to do.
@@ -200,7 +207,8 @@ fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
         let why = stays(seen, pool);
         let (load, home) = pool.map_or_else(Default::default, |pool| (pool.load, pool.home.clone()));
         let strange = home.iter().find(|home| !there.contains(home.as_str()));
-        let why = why.clone().or_else(|| {
+        let why = why.or_else(|| is_kept(seen.owner.as_deref(), status, &home));
+        let why = why.or_else(|| {
             let none = |home: &String| !nodes.contains(home);
             match strange {
                 Some(strange) if home.iter().all(none) => {
@@ -323,23 +331,28 @@ mod tests {
     #[test]
     fn a_home_that_is_not_there_is_told_of() {
         let status = status(
-            &[("n1", "up"), ("n2", "paused")],
-            &[("a", "n1", "online"), ("b", "n1", "online"), ("c", "n2", "online")],
+            &[("n1", "up"), ("n2", "paused"), ("n3", "up")],
+            &[("a", "n1", "online"), ("b", "n1", "online"), ("c", "n3", "online"), ("d", "n2", "online")],
         );
         let known = [
             pool("a", json!({ "home": ["n2"] })),
             pool("b", json!({ "home": ["n9"] })),
             pool("c", json!({ "home": ["n9", "n1"], "load": 50 })),
+            pool("d", json!({ "home": ["n1"] })),
         ];
         let told = planned(&status, &known);
         let stay: Vec<&str> = told.stay.iter().map(|stay| stay.reason.as_str()).collect();
         assert_eq!(
             stay,
-            ["No node of its home takes pools now.", "Its home is node n9, which the cluster does not have."]
+            [
+                "No node of its home takes pools now.",
+                "Its home is node n9, which the cluster does not have.",
+                "Its node is paused, and keeps what it has.",
+            ]
         );
         let home = BalanceMove {
             pool: "c".into(),
-            from: "n2".into(),
+            from: "n3".into(),
             to: "n1".into(),
             reason: BalanceReason::Home,
             load: Some(50),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cluster_store::keys::PoolId;
 use cluster_store::values::NodeVerb;
-use control_api::{ClusterStatus, Code, Done, PoolCreate, Problem};
+use control_api::{ClusterPoolState, ClusterStatus, Code, Done, PoolCreate, Problem};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -24,6 +24,8 @@ use crate::cluster::{By, Cluster, Follows, Obeys};
 
 /// How long somebody waits for a pool to come up, or to go, by orders.
 const COMES_WITHIN: Duration = Duration::from_secs(60);
+/// Who has moved a pool is told of it when the next owner serves it, or after this.
+const SERVED_WITHIN: Duration = Duration::from_secs(20);
 /// A pool is looked at so often meanwhile, and asked to move so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -290,7 +292,7 @@ impl Node {
         Ok(Done::new(format!("Node {node} takes pools again.")))
     }
 
-    /// Moves a pool to another node, and waits until that owns it. The node that has it now is asked to, where that is another one.
+    /// Moves a pool to another node, and waits until that serves it. The node that has it now is asked to, where that is another one.
     ///
     /// # Errors
     /// When there is no such pool or node, the pool cannot be moved, or that node takes no pools now.
@@ -310,7 +312,24 @@ impl Node {
             }
             None => self.move_own(found.guid, &found.name, node).await?,
         }
-        Ok(Done::new(format!("Pool {} is with node {node}.", found.name)))
+        // An owner opens it first: what is told of before is told of too early.
+        let serving = async {
+            loop {
+                let shown = cluster.show(BTreeMap::from([(found.guid, found.name.clone())]), |_| None).await;
+                let pool = shown.pools.into_iter().find(|pool| pool.guid == found.guid);
+                if pool.is_none_or(|pool| pool.state == ClusterPoolState::Online) {
+                    return;
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        let name = &found.name;
+        Ok(Done::new(match timeout(SERVED_WITHIN, serving).await {
+            Ok(()) => format!("Pool {name} is with node {node}."),
+            Err(_) => format!(
+                "Pool {name} is node {node}'s, which does not serve it yet: `holdfast cluster status` says how far it is."
+            ),
+        }))
     }
 
     /// Moves a pool of this node.

@@ -167,6 +167,19 @@ impl Node {
         self.config.with(|config| config.pools.iter().find(is).map(|pool| pool.guid))
     }
 
+    /// Whether the cluster knows for certain of no volume of this name.
+    pub(crate) async fn has_no_volume(&self, name: &str) -> bool {
+        match self.cluster.get() {
+            Some(cluster) => cluster.has_no_volume(name).await,
+            None => false,
+        }
+    }
+
+    /// What is said of a volume that is nowhere.
+    pub(crate) fn no_such_volume(name: &str) -> Problem {
+        super::missing("volume", name, "holdfast volume list")
+    }
+
     async fn pool_of_volume(&self, volume: &str) -> Option<Uuid> {
         if let Some(slot) = self.volumes.lock().get(volume) {
             return Some(slot.pool);

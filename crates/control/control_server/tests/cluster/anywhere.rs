@@ -75,7 +75,7 @@ fn any_node_tells_of_all_and_does_what_another_one_has_to_do() {
     assert!(told.contains("l2"), "{told}");
     second.send("DELETE", "/v1/luns/l2", &json!({ "confirm": "l2" }));
     first.refused("GET", "/v1/luns/l2", &Value::Null, "not-found");
-    let told = second.refused("GET", "/v1/volumes/none", &Value::Null, "other-node");
+    let told = second.refused("GET", "/v1/volumes/none", &Value::Null, "not-found");
     assert!(told.contains("none"), "{told}");
     // The owner has written down who it was, and through whom it came.
     let recorded = first.get("/v1/audit").to_string();
@@ -96,6 +96,27 @@ fn any_node_tells_of_all_and_does_what_another_one_has_to_do() {
         list["unanswered"].is_null() && list["items"].as_array().map(Vec::len) == Some(2)
     });
     for node in [first, second] {
+        node.stop();
+    }
+}
+
+#[test]
+fn what_is_made_on_a_volume_is_made_where_that_is() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let (second, third) = (world.start(2), world.start(3));
+    comes("all take part", || [&second, &third].iter().all(|node| node.takes_part()));
+    make_other(&second);
+    comes("the third knows", || third.pool("p").1 == "online" && third.pool("q").1 == "online");
+    // Two other nodes have pools: only the request says which of them is meant.
+    third.send("POST", "/v1/luns", &json!({ "name": "l3", "volume": "w", "size_bytes": 8192 }));
+    comes("all know it", || items(&first, "/v1/luns").iter().any(|lun| lun["name"] == "l3"));
+    third.send("POST", "/v1/shares", &json!({ "name": "s3", "volume": "w" }));
+    third.send("POST", "/v1/volumes", &json!({ "name": "u", "pool": "q", "size_bytes": 1 << 30 }));
+    assert_eq!(first.get("/v1/volumes/u")["pool"], "q");
+    for node in [first, second, third] {
         node.stop();
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn as_known(
 fn mark(silent: &str, at: u64, mut items: Vec<Value>, merge: Merge) -> (String, Vec<Value>) {
     let word = merge.lasting().unwrap_or("thing");
     if items.is_empty() {
-        return (format!("it does not answer; it had no {word} when it was heard of last."), items);
+        return (format!("it does not answer; whether it has a {word} is not known."), items);
     }
     let is = if items.len() == 1 { "is" } else { "are" };
     let was = if items.len() == 1 { "it was" } else { "they were" };

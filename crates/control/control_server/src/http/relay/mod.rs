@@ -204,20 +204,37 @@ impl Asked {
                 let own = next.run(Request::from_parts(parts, Body::from(bytes.clone()))).await;
                 match other_node(own).await {
                     Ok(own) => own,
-                    // Nobody in the cluster has a volume of this name: no other node knows more of it.
-                    Err(problem) if matches!(thing, Some(Thing::Volume(..))) => failed(problem),
-                    Err(problem) => {
-                        let named = problem.node.clone().map(|node| self.node.peer_called(&node));
-                        match named {
-                            Some(Ok(peer)) => {
+                    // No pool of the cluster has a volume of this name, as far as is known: no other node knows more of it.
+                    Err(problem) => match thing {
+                        Some(Thing::Volume(name, _)) if self.node.has_no_volume(name).await => {
+                            failed(Node::no_such_volume(name))
+                        }
+                        Some(Thing::Volume(..)) => failed(problem),
+                        _ => match self.named(&problem, &bytes).await {
+                            Some(peer) => {
                                 self.pass_on(&peer, &method, &uri, content.as_ref(), Body::from(bytes)).await
                             }
-                            Some(Err(_)) | None => failed(problem),
-                        }
-                    }
+                            None => failed(problem),
+                        },
+                    },
                 }
             }
         }
+    }
+
+    /// The node that a problem names; else the one that has what the body names, as that of a new LUN does its volume.
+    async fn named(&self, problem: &Problem, body: &[u8]) -> Option<NodePeer> {
+        if let Some(node) = &problem.node {
+            return self.node.peer_called(node).ok();
+        }
+        let body: Value = serde_json::from_slice(body).ok()?;
+        let (volume, pool) = (body["volume"].as_str(), body["pool"].as_str());
+        let thing = match (volume, pool) {
+            (Some(volume), pool) => Thing::Volume(volume, pool),
+            (None, Some(pool)) => Thing::Pool(pool),
+            (None, None) => return None,
+        };
+        self.node.whose(thing).await.ok().flatten()
     }
 
     async fn pass_on(
