@@ -35,6 +35,7 @@ mod pool_export;
 mod pool_forget;
 mod pool_list;
 mod pool_load;
+mod pool_move;
 mod pool_summary;
 mod pool_upkeep;
 mod pools;
