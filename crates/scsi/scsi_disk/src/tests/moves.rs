@@ -6,6 +6,14 @@ use super::going_on::{Gate, pending};
 use super::on_the_way::{BUSY, GOOD, Two, said, shows};
 use super::*;
 
+fn prout(action: u8, kind: u8) -> [u8; 10] {
+    [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0]
+}
+
+fn keys(own: u64, key: u64) -> Vec<u8> {
+    [own.to_be_bytes(), key.to_be_bytes(), [0; 8]].concat()
+}
+
 /// Between the moment when initiators see what stands for a unit and that when it is closed, its commands may get their turn.
 #[test]
 fn who_holds_a_reservation_hears_of_no_conflict_when_the_unit_moves() {
@@ -15,8 +23,6 @@ fn who_holds_a_reservation_hears_of_no_conflict_when_the_unit_moves() {
         let former = open_on(Arc::new(Rows::default()), gate.clone()).await;
         two.near.configure(shows(&former));
         assert_eq!(said(two.write(0, 1).await), (6, 0x2900));
-        let keys = |own: u64, key: u64| [own.to_be_bytes(), key.to_be_bytes(), [0; 8]].concat();
-        let prout = |action, kind| [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
         assert_eq!(said(two.send(0, &prout(0, 0), &keys(0, 5)).await), GOOD);
         assert_eq!(said(two.send(0, &prout(1, 3), &keys(5, 0)).await), GOOD);
         gate.set(true, false);
@@ -42,6 +48,25 @@ fn who_holds_a_reservation_hears_of_no_conflict_when_the_unit_moves() {
         assert_eq!(two.block(3).await, 3);
         let left = test_layers::DeviceLayer::read(&gate.0, 2 * 512, IoBuf::new(1024)).await.unwrap();
         assert_eq!((left[0], left[512]), (0, 0), "nothing was done where it was given up");
+    });
+}
+
+#[test]
+fn a_change_of_reservations_that_waits_for_another_is_no_conflict_either() {
+    run(async {
+        let two = Two::new().await;
+        let former = open(Arc::new(Rows::default())).await;
+        two.near.configure(shows(&former));
+        assert_eq!(said(two.write(0, 1).await), (6, 0x2900));
+        assert_eq!(said(two.send(0, &prout(0, 0), &keys(0, 5)).await), GOOD);
+        let other = former.changes.lock().await;
+        let mut reserves = two.send(0, &prout(1, 3), &keys(5, 0));
+        assert!(pending(&mut reserves).await);
+        former.moves();
+        two.near.configure(shows(&two.absent));
+        drop(other);
+        assert_eq!(said(reserves.await), BUSY, "it is to come again where the unit has gone");
+        assert!(former.reservations().reservation.is_none());
     });
 }
 
