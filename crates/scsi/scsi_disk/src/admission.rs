@@ -60,6 +60,9 @@ impl LogicalUnit {
     /// Reservations, state and write protection.
     pub(crate) fn admit(&self, caller: &Caller<'_>, cdb: &Cdb) -> Result<(), Failure> {
         let mut inner = self.inner.lock();
+        if inner.left_behind(caller.nexus.id) {
+            return Err(Failure::OnTheWay);
+        }
         inner.sanitize.allows(cdb.op)?;
         if inner.state == UnitState::Busy
             && !matches!(cdb.op, Op::Inquiry | Op::ReportLuns | Op::RequestSense)

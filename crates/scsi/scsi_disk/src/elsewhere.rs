@@ -50,7 +50,13 @@ impl LogicalUnit {
             || op.is_some_and(can_wait);
         let brought = self.brought(way, (nexus, lun), command.clone()).await;
         let failure = match brought {
-            Brought::Ended(response) => return Ran::Ended(response),
+            Brought::Ended(response) => {
+                // What it is, also one says who does not serve it yet.
+                if !asks {
+                    self.inner.lock().answered();
+                }
+                return Ran::Ended(response);
+            }
             // Who asks what it is gets an answer, whether its owner is there or not.
             Brought::NotBegun | Brought::Stale | Brought::Unknown if asks => {
                 return here(parsed, command).await;

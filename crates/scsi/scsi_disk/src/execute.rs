@@ -66,7 +66,10 @@ impl LogicalUnit {
             }
             return Ran::Ended(tas.then(|| self.respond(Err(Failure::Status(ScsiStatus::TaskAborted)))));
         }
-        Ran::Ended(Some(self.respond(outcome)))
+        match outcome {
+            Err(Failure::OnTheWay) if !begun.get() => Ran::NotBegun(command),
+            outcome => Ran::Ended(Some(self.respond(outcome))),
+        }
     }
 
     /// Carries an admitted command out, again and again while the storage is away and that changes nothing. Says when it has begun.

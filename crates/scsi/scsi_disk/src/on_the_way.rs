@@ -11,6 +11,9 @@
 //! that most of them hear only of the end. NOT READY with the asymmetric access state in transition would not be better: QEMU
 //! gives a guest an error at once for that, and not every kernel takes it for a reason to try again.
 //!
+//! One that has been without an answer for long is away rather than on the way, and nothing is held for it: what comes again and again
+//! would take the room of units that move.
+//!
 //! What is held has not begun, so it is carried out once. It is not held for longer than the owner would take it when it is
 //! brought there: an initiator that has given a command up may have written something else over another path. Its age is
 //! counted from where it came in on a clock that goes on while a machine sleeps.
@@ -22,6 +25,7 @@ use scsi_core::{Nexus, ScsiCommand, ScsiResponse, ScsiStatus, TaskManagement, Wi
 use scsi_defs::{Sense, SenseKey, asc};
 
 use crate::execute::Ran;
+use crate::forward::Forward;
 use crate::reply::Failure;
 use crate::target::{Arrival, TargetDevice, run_here};
 use crate::unit::LogicalUnit;
@@ -31,6 +35,11 @@ use crate::view::{Caller, MappedUnit};
 const HELD: Duration = Duration::from_millis(900);
 /// Nor is it begun here, when the unit has come here, if it is older than what is taken from other nodes.
 const MAX_AGE: Duration = Duration::from_secs(1);
+/// Nothing is held for a unit that has had no answer for this long: it is away rather than on the way, and what comes for it again
+/// and again would take the room of those that move.
+const MOVE: Duration = Duration::from_secs(15);
+/// Unless none of its commands came for this long, so that nobody knows how it was meanwhile.
+const APART: Duration = Duration::from_secs(60);
 /// Between two tries when nothing is heard: twice as long each time, so that data is sent anew a few times only.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(160));
 
@@ -44,7 +53,6 @@ impl TargetDevice {
         arrival: Arrival,
     ) -> Option<ScsiResponse> {
         let mut pause = PAUSES.0;
-        let mut waited = false;
         loop {
             let changed = self.waiting.changed();
             tokio::pin!(changed);
@@ -59,7 +67,11 @@ impl TargetDevice {
                 // The number is another unit's by now, of which its initiator is to hear first.
                 return Some(unit.respond(Err(Failure::Status(ScsiStatus::Busy))));
             }
-            if waited && !unit.is_elsewhere() && self.age(&arrival).is_none_or(|age| age > MAX_AGE) {
+            // One may have waited for its turn where the unit was, and the unit has been at another node since.
+            if self.forward.is_some()
+                && !unit.is_elsewhere()
+                && self.age(&arrival).is_none_or(|age| age > MAX_AGE)
+            {
                 return Some(give_up(&unit, nexus));
             }
             let (attribute, bytes) = (command.attribute, command.data_out.len());
@@ -76,6 +88,9 @@ impl TargetDevice {
             };
             let left = self.age(&arrival).and_then(|age| HELD.checked_sub(age));
             let Some(left) = left.filter(|left| !left.is_zero()) else { return Some(give_up(&unit, nexus)) };
+            if self.is_long_away(&unit) {
+                return Some(give_up(&unit, nexus));
+            }
             let of = (arrival.unit, attribute, arrival.ordered);
             let Some(waiting) = self.waiting.wait(of, nexus.id, bytes) else {
                 return Some(give_up(&unit, nexus));
@@ -86,7 +101,6 @@ impl TargetDevice {
                 let tas = unit.inner.lock().mode.tas;
                 return tas.then(|| unit.respond(Err(Failure::Status(ScsiStatus::TaskAborted))));
             }
-            waited = true;
             pause = (2 * pause).min(PAUSES.1);
         }
     }
@@ -95,6 +109,12 @@ impl TargetDevice {
     fn age(&self, arrival: &Arrival) -> Option<Duration> {
         let now = self.forward.as_deref()?.now();
         Some(Duration::from_nanos(now.checked_sub(arrival.at?)?))
+    }
+
+    /// Whether a unit, for which a command is not begun now, has been without an answer for so long that this is no move any more.
+    fn is_long_away(&self, unit: &LogicalUnit) -> bool {
+        let now = self.forward.as_deref().map(Forward::now);
+        now.is_some_and(|now| unit.inner.lock().unanswered(now, APART) > MOVE)
     }
 
     /// Ends commands that wait for a unit as a task management function says that comes to it. What is to be waited for before the function

@@ -20,6 +20,7 @@ mod dropped;
 mod flows;
 mod going_on;
 mod golden;
+mod moves;
 mod neighbours;
 mod on_the_way;
 mod port_groups;

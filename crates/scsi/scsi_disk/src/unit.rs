@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use observe::IoTotals;
 use parking_lot::{Mutex, RwLock};
@@ -91,6 +92,8 @@ pub(crate) struct Inner {
     pub(crate) stopped: bool,
     /// It is not served any more; commands of sessions that saw it before it was taken away may still come.
     pub(crate) closed: bool,
+    /// Since when commands have got no answer from whoever serves it, and when the last did not; by the clock of what brings them.
+    unanswered: Option<(u64, u64)>,
     /// It is served elsewhere by then, or anew here: who comes late is to come again.
     pub(crate) moves: bool,
     capacity: u64,
@@ -170,6 +173,7 @@ impl LogicalUnit {
             stopped: false,
             closed: false,
             moves: false,
+            unanswered: None,
             capacity: backing.size() / u64::from(config.block_size),
         };
         Ok(Arc::new(Self {
@@ -339,9 +343,29 @@ impl LogicalUnit {
 }
 
 impl Inner {
+    /// A command has got no answer from whoever serves it, or nobody does: for how long that has been so. A time in which none
+    /// came, this long, says nothing.
+    pub(crate) fn unanswered(&mut self, now: u64, apart: Duration) -> Duration {
+        let known = self.unanswered.filter(|(_, last)| now.saturating_sub(*last) <= apart.as_nanos() as u64);
+        let since = known.map_or(now, |(since, _)| since);
+        self.unanswered = Some((since, now));
+        Duration::from_nanos(now.saturating_sub(since))
+    }
+
+    /// Whoever serves it has answered a command.
+    pub(crate) fn answered(&mut self) {
+        self.unanswered = None;
+    }
+
     /// What a command is told that comes when the unit is closed.
     pub(crate) fn gone(&self) -> Failure {
         if self.moves { Failure::OnTheWay } else { gone() }
+    }
+
+    /// Whether a nexus has gone to what stands for the unit from now on, while its commands may wait here for their turn: what it holds
+    /// and may do is not known here any more.
+    pub(crate) fn left_behind(&self, nexus: u64) -> bool {
+        self.moves && !self.nexuses.contains_key(&nexus)
     }
 
     /// Relative identifiers of the ports of all groups.

@@ -4,6 +4,7 @@
 //! (ORDERED) is not let past those that wait, it is told to come again; and a command that such a one has passed does not begin to wait.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -15,9 +16,12 @@ use tokio::sync::futures::Notified;
 /// told so sends less at once, and what waits is sent to the other node anew with each try.
 pub(crate) const MAX_WAITING: usize = 1024;
 pub(crate) const MAX_WAITING_BYTES: usize = 32 << 20;
+/// One nexus has this part of both at most, so that others find room beside it.
+pub(crate) const SHARE: usize = 4;
 /// Units are told apart by so much of their identities where ordered commands are counted: a mistake costs one answer of BUSY.
 const COUNTERS: usize = 64;
 
+#[derive(Clone, Copy)]
 struct Waits {
     unit: [u8; 16],
     nexus: u64,
@@ -30,6 +34,8 @@ struct State {
     next: u64,
     bytes: usize,
     of: BTreeMap<u64, Waits>,
+    /// How many commands wait of a nexus, and how many bytes of data they have; none that has none.
+    shares: BTreeMap<u64, (usize, usize)>,
 }
 
 /// Where commands of a node wait for their units, whichever targets those are of.
@@ -100,16 +106,20 @@ impl WaitingRoom {
         bytes: usize,
     ) -> Option<Waiting<'_>> {
         let mut state = self.state.lock();
+        let (commands, held) = state.shares.get(&nexus).copied().unwrap_or_default();
         if attribute != TaskAttribute::Simple
             || self.ordered(unit).load(Ordering::SeqCst) != ordered
             || state.of.len() >= MAX_WAITING
+            || commands >= MAX_WAITING / SHARE
             || bytes > MAX_WAITING_BYTES - state.bytes
+            || bytes > MAX_WAITING_BYTES / SHARE - held
         {
             return None;
         }
         let key = state.next;
         state.next += 1;
         state.bytes += bytes;
+        state.shares.insert(nexus, (commands + 1, held + bytes));
         state.of.insert(key, Waits { unit, nexus, bytes, aborted: false });
         Some(Waiting { room: self, key })
     }
@@ -118,7 +128,16 @@ impl WaitingRoom {
         let waited = {
             let mut state = self.state.lock();
             let waited = state.of.remove(&key);
-            state.bytes -= waited.as_ref().map_or(0, |waits| waits.bytes);
+            if let Some(Waits { nexus, bytes, .. }) = waited {
+                state.bytes -= bytes;
+                if let Entry::Occupied(mut share) = state.shares.entry(nexus) {
+                    let (commands, held) = *share.get();
+                    match commands {
+                        0 | 1 => drop(share.remove()),
+                        _ => *share.get_mut() = (commands - 1, held - bytes),
+                    }
+                }
+            }
             waited
         };
         self.left.notify_waiters();
@@ -167,6 +186,8 @@ impl WaitingRoom {
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
+        let shares = state.shares.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        assert_eq!(shares, (state.of.len(), state.bytes));
         (state.of.len(), state.bytes)
     }
 }

@@ -56,8 +56,10 @@ impl LogicalUnit {
         let _one_at_a_time = self.changes.lock().await;
         let (before, port, ports) = {
             let inner = self.inner.lock();
-            let Some(port) = inner.port_of(caller.nexus.id) else {
-                return Err(Failure::Status(ScsiStatus::ReservationConflict));
+            let me = caller.nexus.id;
+            let Some(port) = inner.port_of(me) else {
+                let conflict = Failure::Status(ScsiStatus::ReservationConflict);
+                return Err(if inner.left_behind(me) { Failure::OnTheWay } else { conflict });
             };
             (inner.reservations.clone(), port, inner.target_ports())
         };

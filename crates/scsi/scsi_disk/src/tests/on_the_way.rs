@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::going_on::{Gate, pending};
 use super::*;
-use crate::waiting::{MAX_WAITING, MAX_WAITING_BYTES};
+use crate::waiting::{MAX_WAITING, MAX_WAITING_BYTES, SHARE, Waiting};
 
 /// The node at the other end, which may have the unit or not. Time passes only when everything waits for it.
-struct Road {
+pub(super) struct Road {
     began: Instant,
-    owner: Mutex<Option<Arc<TargetDevice>>>,
+    pub(super) owner: Mutex<Option<Arc<TargetDevice>>>,
     nexuses: [Arc<Nexus>; 2],
     /// What is asked there, and is begun there.
     asked: AtomicUsize,
@@ -78,22 +78,22 @@ impl Forward for Road {
 }
 
 /// Two nodes: initiators are at `near`.
-struct Two {
-    road: Arc<Road>,
-    near: TargetDevice,
-    room: Arc<WaitingRoom>,
+pub(super) struct Two {
+    pub(super) road: Arc<Road>,
+    pub(super) near: TargetDevice,
+    pub(super) room: Arc<WaitingRoom>,
     /// What stands for the unit here.
-    absent: Arc<LogicalUnit>,
+    pub(super) absent: Arc<LogicalUnit>,
     /// The unit itself, as the other node has it.
-    unit: Arc<LogicalUnit>,
+    pub(super) unit: Arc<LogicalUnit>,
     hosts: [Arc<Nexus>; 2],
 }
 
 const LUN: u16 = 1;
-const BUSY: (u8, u16) = (0, 8);
-const GOOD: (u8, u16) = (0, 0);
+pub(super) const BUSY: (u8, u16) = (0, 8);
+pub(super) const GOOD: (u8, u16) = (0, 0);
 
-fn shows(unit: &Arc<LogicalUnit>) -> Vec<Group> {
+pub(super) fn shows(unit: &Arc<LogicalUnit>) -> Vec<Group> {
     let mapped = MappedUnit { unit: unit.clone(), read_only: false };
     vec![Group { luns: BTreeMap::from([(LUN, mapped)]), ..Group::default() }]
 }
@@ -118,7 +118,7 @@ async fn stands_for(state: UnitState) -> Arc<LogicalUnit> {
 
 impl Two {
     /// The unit is on the way: it is nowhere yet.
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         tokio::time::pause();
         let absent = stands_for(UnitState::Elsewhere(None)).await;
         let road = Arc::new(Road {
@@ -142,7 +142,7 @@ impl Two {
     }
 
     /// The other node takes it, and those hosts hear no more of a reset.
-    async fn taken_there(&self) {
+    pub(super) async fn taken_there(&self) {
         let device = Arc::new(TargetDevice::new());
         device.configure(shows(&self.unit));
         for nexus in &self.road.nexuses {
@@ -153,7 +153,7 @@ impl Two {
         self.absent.set_state(UnitState::Elsewhere(Some(2)));
     }
 
-    fn send_as(
+    pub(super) fn send_as(
         &self,
         who: usize,
         cdb: &[u8],
@@ -163,15 +163,15 @@ impl Two {
         self.near.execute(&self.hosts[who], WireLun::from_number(LUN), command(cdb, data, attribute))
     }
 
-    fn send(&self, who: usize, cdb: &[u8], data: &[u8]) -> ScsiFuture<'_, Option<ScsiResponse>> {
+    pub(super) fn send(&self, who: usize, cdb: &[u8], data: &[u8]) -> ScsiFuture<'_, Option<ScsiResponse>> {
         self.send_as(who, cdb, data, TaskAttribute::Simple)
     }
 
-    fn write(&self, who: usize, lba: u32) -> ScsiFuture<'_, Option<ScsiResponse>> {
+    pub(super) fn write(&self, who: usize, lba: u32) -> ScsiFuture<'_, Option<ScsiResponse>> {
         self.send(who, &rw(0x2a, 0, lba, 1), &[lba as u8; 512])
     }
 
-    async fn block(&self, lba: u64) -> u8 {
+    pub(super) async fn block(&self, lba: u64) -> u8 {
         self.unit.backing().read(lba * 512, IoBuf::new(512)).await.unwrap()[0]
     }
 }
@@ -181,7 +181,7 @@ fn command(cdb: &[u8], data: &[u8], attribute: TaskAttribute) -> ScsiCommand {
     ScsiCommand { cdb: cdb.to_vec(), data_out, data_in_limit: 1 << 20, attribute }
 }
 
-fn said(response: Option<ScsiResponse>) -> (u8, u16) {
+pub(super) fn said(response: Option<ScsiResponse>) -> (u8, u16) {
     let response = response.expect("an answer");
     match response.status {
         ScsiStatus::CheckCondition => {
@@ -352,27 +352,44 @@ fn what_the_transport_drops_is_neither_done_nor_counted() {
     });
 }
 
+/// Another nexus has something that waits for some other unit.
+fn of_another(two: &Two, nexus: u64, bytes: usize) -> Option<Waiting<'_>> {
+    two.room.wait(([9; 16], TaskAttribute::Simple, 0), nexus, bytes)
+}
+
 #[test]
 fn only_so_much_is_held() {
     run(async {
         let two = Two::new().await;
-        let mut held: Vec<_> = (0..MAX_WAITING).map(|_| two.send(0, &rw(0x28, 0, 0, 1), &[])).collect();
+        let share = MAX_WAITING / SHARE;
+        let mut held: Vec<_> = (0..share).map(|_| two.send(0, &rw(0x28, 0, 0, 1), &[])).collect();
         for read in &mut held {
             assert!(futures_util::poll!(read.as_mut()).is_pending());
         }
-        assert_eq!(two.room.counts(), (MAX_WAITING, 0));
-        let mut more = two.send(1, &rw(0x28, 0, 0, 1), &[]);
-        assert!(!pending(&mut more).await, "there is no room");
-        drop(held);
-        let large = vec![7; MAX_WAITING_BYTES];
-        let mut large = two.send(0, &rw(0x2a, 0, 0, 1), &large);
-        assert!(pending(&mut large).await);
+        assert_eq!(two.room.counts(), (share, 0));
         let began = two.road.now();
+        let more = two.send(0, &rw(0x28, 0, 0, 1), &[]);
+        assert_eq!((said(more.await), two.road.now()), (BUSY, began), "it has had its share");
+        let mut other = two.send(1, &rw(0x28, 0, 0, 1), &[]);
+        assert!(pending(&mut other).await, "others have theirs");
+        let filled: Vec<_> = (share + 1..MAX_WAITING).filter_map(|n| of_another(&two, n as u64, 0)).collect();
+        assert_eq!((filled.len(), two.room.counts()), (MAX_WAITING - share - 1, (MAX_WAITING, 0)));
+        let more = two.send(1, &rw(0x28, 0, 0, 1), &[]);
+        assert_eq!((said(more.await), two.road.now()), (BUSY, began), "there is no room");
+        drop((held, filled, other));
+        let share = MAX_WAITING_BYTES / SHARE;
+        let mut large = two.send(0, &rw(0x2a, 0, 0, 1), &vec![7; share]);
+        assert!(pending(&mut large).await);
+        assert_eq!(said(two.write(0, 2).await), BUSY, "it has had its share of bytes");
+        let mut other = two.write(1, 2);
+        assert!(pending(&mut other).await, "others have theirs");
+        drop(other);
+        let filled: Vec<_> = (3..2 + SHARE).filter_map(|n| of_another(&two, n as u64, share)).collect();
         assert_eq!(said(two.write(1, 2).await), BUSY, "there is no room for its data");
         let mut read = two.send(1, &rw(0x28, 0, 0, 1), &[]);
         assert!(pending(&mut read).await, "it has none");
-        assert_eq!((two.room.counts(), two.road.now()), ((2, MAX_WAITING_BYTES), began));
-        drop((large, read));
+        assert_eq!((two.room.counts(), two.road.now()), ((SHARE + 1, MAX_WAITING_BYTES), began));
+        drop((large, read, filled));
         assert_eq!(two.room.counts(), (0, 0));
     });
 }

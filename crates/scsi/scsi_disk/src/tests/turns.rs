@@ -147,6 +147,33 @@ fn who_is_fenced_off_while_a_step_waits_does_nothing_more() {
     });
 }
 
+/// Its initiators are at what stands for it by then; what was held back gets its turn before the unit is closed.
+#[test]
+fn who_waits_while_the_unit_is_given_away_is_no_stranger_to_its_reservation() {
+    run_quickly(async {
+        let busy = Some((0, ScsiStatus::Busy as u16));
+        let all = in_steps(&Held::new().await).len();
+        for number in 0..=all {
+            let held = Held::new().await;
+            assert_eq!(held.rig.prout(0, 0, 0, (0, 5), false).await, (0, 0));
+            assert_eq!(held.rig.prout(0, 1, 3, (5, 0), false).await, (0, 0));
+            let mut commands = in_steps(&held);
+            commands.push(("WRITE", write(SECOND)));
+            let (name, command) = commands.swap_remove(number);
+            let mut waits = pin!(held.send(0, command));
+            assert!(poll(waits.as_mut()).is_pending(), "{name}");
+            held.rig.unit.moves();
+            let unit = open(Arc::new(Rows::default())).await;
+            unit.set_state(UnitState::Elsewhere(None));
+            let mapped = MappedUnit { unit, read_only: false };
+            let group = Group { luns: BTreeMap::from([(1, mapped)]), ..Group::default() };
+            held.rig.device.configure(vec![group]);
+            held.limit(None);
+            assert_eq!(told(waits).await, busy, "{name}");
+        }
+    });
+}
+
 /// The holder of a reservation is preempted, without its commands being aborted.
 #[test]
 fn an_unmap_that_waits_when_its_sender_is_preempted_does_not_unmap() {
