@@ -81,23 +81,23 @@ export function DiskPicture({ disks, onPick }: { disks: readonly Shown[]; onPick
         const { node, enclosure } = here[0] ?? {};
         const of = node ? ` of node ${node}` : "";
         return (
-        <section key={keyOn({ node }, enclosure)} className="enclosure" aria-label={enclosure ? `Enclosure ${enclosure}${of}` : `Disks${of} without an enclosure`}>
-          <h3>{enclosure ? `Enclosure ${enclosure}${of}` : node ? `Node ${node}: no enclosure known` : "No enclosure known"}</h3>
-          <ul className="slots">
-            {here.sort((a, b) => collator.compare(a.slot ?? a.name, b.slot ?? b.name)).map((disk) => (
-              <li key={`${disk.id} ${disk.state}`}>
-                <button type="button" className={`slot ${DISK_TONE[disk.state]}`} onClick={() => onPick(disk)}>
-                  <span className="slot-name">{disk.slot ? `${disk.slot}: ` : ""}{disk.name}</span>
-                  <DiskBadge state={disk.state} />
-                  {disk.usable ? <Fill label={`In use on ${disk.name}`} used={disk.used ?? 0} whole={disk.usable} /> : null}
-                  <span className="help">
-                    {bytes(disk.size)}{disk.pool ? `, ${disk.pool}` : ""}
-                  </span>
-                </button>
-              </li>
-            ))}
-          </ul>
-        </section>
+          <section key={keyOn({ node }, enclosure)} className="enclosure" aria-label={enclosure ? `Enclosure ${enclosure}${of}` : `Disks${of} without an enclosure`}>
+            <h3>{enclosure ? `Enclosure ${enclosure}${of}` : node ? `Node ${node}: no enclosure known` : "No enclosure known"}</h3>
+            <ul className="slots">
+              {here.sort((a, b) => collator.compare(a.slot ?? a.name, b.slot ?? b.name)).map((disk) => (
+                <li key={`${disk.id} ${disk.state}`}>
+                  <button type="button" className={`slot ${DISK_TONE[disk.state]}`} onClick={() => onPick(disk)}>
+                    <span className="slot-name">{disk.slot ? `${disk.slot}: ` : ""}{disk.name}</span>
+                    <DiskBadge state={disk.state} />
+                    {disk.usable ? <Fill label={`In use on ${disk.name}`} used={disk.used ?? 0} whole={disk.usable} /> : null}
+                    <span className="help">
+                      {bytes(disk.size)}{disk.pool ? `, ${disk.pool}` : ""}
+                    </span>
+                  </button>
+                </li>
+              ))}
+            </ul>
+          </section>
         );
       })}
     </div>
