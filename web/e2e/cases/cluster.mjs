@@ -110,6 +110,8 @@ export async function retiresTheDiskOfTheOtherNode({ open }) {
     await page.getByRole("dialog", { name: "Retire disk n2:sdb?" }).waitFor();
     await yes(page, "Retire");
   };
+  await view.go("pools", "Pools");
+  await page.getByText("on node n2").waitFor();
   await view.go("pools/twin", "Pool twin");
   await retire();
   await view.go("disks", "Disks");
@@ -118,7 +120,7 @@ export async function retiresTheDiskOfTheOtherNode({ open }) {
   await retire();
   await view.clean("disks of two nodes");
   await view.picture("light-disks-cluster");
-  same("what was asked for", asked, [`POST /pools/twin/retire?disk=${GUID}`, `POST /pools/twin/retire?disk=${GUID}`]);
+  same("what was asked for", asked, ["POST /pools/twin/retire?disk=n2:/dev/sdb", "POST /pools/twin/retire?disk=n2:/dev/sdb"]);
 }
 
 /** Two pools have a volume of one name: each has its page, and only what says the pool is offered. */

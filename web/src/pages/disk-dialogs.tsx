@@ -18,8 +18,7 @@ export function DiskDialog({ shown, onClose }: { shown: Shown; onClose: () => vo
   const { disk, member, pool } = shown;
   if (editing && disk) return <DescribeDialog disk={disk} onClose={onClose} />;
   if (replacing && pool) return <ReplaceDialog pool={pool} shown={shown} onClose={onClose} />;
-  // A member is named by its identity: its path would be read as one of the node that is asked, or of the pool's.
-  const query = { disk: member?.guid ?? shown.id };
+  const query = { disk: shown.id };
   const inPool = { params: { path: { pool: pool ?? "" }, query } };
   const ours = pool !== null && pool !== undefined && member !== undefined;
   const close = (then: () => void) => {
@@ -170,7 +169,7 @@ function ReplaceDialog({ pool, shown, onClose }: { pool: string; shown: Shown; o
       command={disk && `holdfast pool replace ${quote(pool)} ${quote(shown.id)} --with ${quote(disk.id)}`}
       submit={async (confirm) => {
         const done = await ask(api.POST("/v1/pools/{pool}/replace", {
-          params: { path: { pool }, query: { disk: shown.member?.guid ?? shown.id } },
+          params: { path: { pool }, query: { disk: shown.id } },
           body: { with: picked, overwrite_foreign: overwrite, confirm },
         }));
         return done.message;

@@ -68,6 +68,7 @@ function PoolCard({ pool, detail }: { pool: Pool; detail?: PoolDetail }) {
       <p className="help">
         {percent(pool.allocated_bytes, pool.capacity_bytes).toFixed(0)} % in use; {many(pool.disks, "disk")}
         {pool.disks_missing > 0 && `, ${pool.disks_missing} missing or failed`}; {many(pool.volumes, "volume")}
+        {pool.node && `; on node ${pool.node}`}
       </p>
       <ul className="plain-list">
         {detail?.spaces.slice(0, 8).map((space) => (
