@@ -34,6 +34,11 @@ export function to(...parts: string[]): string {
   return `#/${parts.map(encodeURIComponent).join("/")}`;
 }
 
+/** The page of a volume; names of volumes are unique in their pool only. */
+export function toVolume(pool: string, name: string, ...tab: string[]): string {
+  return `${to("volumes", name, ...tab)}?pool=${encodeURIComponent(pool)}`;
+}
+
 export function go(address: string) {
   window.location.hash = address.replace(/^#/, "");
 }

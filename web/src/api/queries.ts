@@ -1,6 +1,7 @@
 // What the pages look at, and how often. One place, so that two pages that show the same thing ask once.
 import { QueryClient, keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
 import { ProblemError, api, ask } from "./client";
+import type { OnNode } from "./nodes";
 import { LEAST_ROLE } from "./roles";
 import type { Role } from "./types";
 
@@ -22,6 +23,11 @@ export const queries = new QueryClient({
 
 export const useStatus = () =>
   useQuery({ queryKey: ["status"], queryFn: () => ask(api.GET("/v1/status")), refetchInterval: OFTEN });
+/** Tells whether a thing is at the node that is asked: its counters are of its own things only. */
+export function useIsHere(): (row: OnNode) => boolean {
+  const here = useStatus().data?.node;
+  return ({ node }) => !node || node === here;
+}
 export const useJobs = () =>
   useQuery({ queryKey: ["jobs"], queryFn: () => ask(api.GET("/v1/jobs")), refetchInterval: OFTEN });
 export const useDisks = () =>

@@ -31,6 +31,7 @@ export function DiskDialog({ shown, onClose }: { shown: Shown; onClose: () => vo
       <Facts
         facts={[
           ["Id", shown.id],
+          ["Node", shown.node],
           ["Path", disk?.path],
           ["Pool", pool],
           ["Enclosure, slot", [shown.enclosure, shown.slot].filter(Boolean).join(", ") || null],

@@ -1,4 +1,5 @@
 // Work that takes long: repair, drain, replace, rebalance, checks.
+import { numbered } from "../api/nodes";
 import { useJobs } from "../api/queries";
 import { bytes, duration, percent, perSecond, time } from "../parts/format";
 import { JobState, Progress, jobName } from "../parts/jobs";
@@ -14,11 +15,11 @@ export default function Jobs() {
           const running = items.filter((job) => job.state === "running");
           return (
             <>
-              {running.length > 0 && <Card title="Running">{running.slice(0, 20).map((job) => <Progress key={job.id} job={job} />)}</Card>}
+              {running.length > 0 && <Card title="Running">{running.slice(0, 20).map((job) => <Progress key={numbered(job)} job={job} />)}</Card>}
               <Table
                 label="Jobs"
                 rows={items}
-                id={(row) => String(row.id)}
+                id={numbered}
                 first={{ column: 2, down: true }}
                 empty={<Empty title="There was no such work since the node started." />}
                 columns={[

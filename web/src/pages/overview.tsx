@@ -88,7 +88,8 @@ function Jobs({ status }: { status: Status }) {
   return (
     <Card title="Running jobs" aside={<a href={to("jobs")}>all jobs</a>}>
       {running.length === 0 && <p className="help">Nothing is being repaired, moved or checked.</p>}
-      {running.slice(0, 5).map((job) => <Progress key={job.id} job={job} />)}
+      {/* Jobs of other nodes say theirs in the subject; numbers alone are not unique. */}
+      {running.slice(0, 5).map((job) => <Progress key={`${job.subject} ${job.id}`} job={job} />)}
     </Card>
   );
 }

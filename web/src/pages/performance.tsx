@@ -2,7 +2,8 @@
 import { useState } from "react";
 import { useRates, type Rates } from "../api/counters";
 import { api, ask } from "../api/client";
-import { useFlows, useLuns, usePolicies } from "../api/queries";
+import { keyOn, type OnNode } from "../api/nodes";
+import { useFlows, useLuns, usePolicies, useStatus } from "../api/queries";
 import type { QosFlow, QosPolicy } from "../api/types";
 import { Button, Check, Choices, Field, wrongName, wrongSize } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
@@ -22,7 +23,8 @@ const Status = ({ of }: { of: QosFlow["status"] }) => <Badge tone={STATUS[of][0]
 const ms = (us: number) => milliseconds(us / 1000);
 const limit = (value: number | null | undefined, write: (value: number) => string = number) => (value === null || value === undefined ? "–" : write(value));
 
-const FLOWS: Column<QosFlow>[] = [
+type Flow = Omit<QosFlow, "node"> & OnNode;
+const FLOWS: Column<Flow>[] = [
   { title: "Disk", wrap: true, value: (row) => row.lun || row.file, cell: (row) => (row.lun ? <a href={to("luns", row.lun)}>{row.lun}</a> : row.file) },
   { title: "Client", value: (row) => row.initiator, wrap: true },
   { title: "State", value: (row) => STATUS[row.status][2] * 1e12 + row.held_us, cell: (row) => <Status of={row.status} /> },
@@ -51,6 +53,7 @@ const BUSY: Column<Busy>[] = [
 
 export default function PerformancePage() {
   const flows = useFlows();
+  const inCluster = Boolean(useStatus().data?.cluster);
   const policies = usePolicies();
   const rates = useRates();
   const [open, setOpen] = useState<QosPolicy | "new" | null>(null);
@@ -64,9 +67,10 @@ export default function PerformancePage() {
           {({ items }) => (
             <Table
               label="Flows"
-              rows={items}
+              // Flows say their node also where there is one node only.
+              rows={inCluster ? items : items.map((flow): Flow => ({ ...flow, node: null }))}
               columns={FLOWS}
-              id={(row) => `${row.volume} ${row.lun} ${row.file} ${row.initiator}`}
+              id={(row) => keyOn(row, row.volume, row.lun, row.file, row.initiator)}
               first={{ column: 2, down: true }}
               empty={<Empty title="No initiator uses a LUN now, and no client a file." />}
             />

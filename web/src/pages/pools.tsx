@@ -10,7 +10,7 @@ import { bytes, many, percent, time } from "../parts/format";
 import { Card, Empty, Facts, Page, Wait } from "../parts/page";
 import { Badge, Copies, Fill, RESILIENCY, Redundancy } from "../parts/states";
 import { Table } from "../parts/table";
-import { to } from "../router";
+import { to, toVolume } from "../router";
 import { CheckDialog } from "./check-dialog";
 import { DiskDialog } from "./disk-dialogs";
 import { AddDisksDialog, ImportDialog, PoolCreateDialog, RebalanceDialog } from "./pool-dialogs";
@@ -68,11 +68,12 @@ function PoolCard({ pool, detail }: { pool: Pool; detail?: PoolDetail }) {
       <p className="help">
         {percent(pool.allocated_bytes, pool.capacity_bytes).toFixed(0)} % in use; {many(pool.disks, "disk")}
         {pool.disks_missing > 0 && `, ${pool.disks_missing} missing or failed`}; {many(pool.volumes, "volume")}
+        {pool.node && `; on node ${pool.node}`}
       </p>
       <ul className="plain-list">
         {detail?.spaces.slice(0, 8).map((space) => (
           <li key={space.name}>
-            <a href={to("volumes", space.name)}>{space.name}</a>
+            <a href={toVolume(pool.name, space.name)}>{space.name}</a>
             <span><Copies resiliency={space.resiliency} state={space.redundancy} /> {RESILIENCY[space.resiliency].title}</span>
           </li>
         ))}
@@ -198,7 +199,7 @@ function Spaces({ pool, spaces, volumes }: { pool: string; spaces: readonly Spac
       id={(space) => space.name}
       empty={<Empty title="There is no volume on it yet." />}
       columns={[
-        { title: "Volume", value: (space) => space.name, cell: (space) => <a href={to("volumes", space.name)}>{space.name}</a> },
+        { title: "Volume", value: (space) => space.name, cell: (space) => <a href={toVolume(pool, space.name)}>{space.name}</a> },
         { title: "Copies", value: (space) => space.resiliency, cell: (space) => <Copies resiliency={space.resiliency} state={space.redundancy} /> },
         { title: "Promise", value: (space) => RESILIENCY[space.resiliency].title, cell: (space) => `${RESILIENCY[space.resiliency].title}: ${RESILIENCY[space.resiliency].survives.replace(/^[^:]*: /, "")}`, wide: true, wrap: true },
         { title: "Now", value: (space) => space.redundancy, cell: (space) => <Redundancy state={space.redundancy} /> },

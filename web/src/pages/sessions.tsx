@@ -1,5 +1,6 @@
 // Who is connected, over what, and what they have open.
 import { api, ask } from "../api/client";
+import { keyOn, numbered, onNode } from "../api/nodes";
 import { useOpens, useSessions } from "../api/queries";
 import type { Open, Session } from "../api/types";
 import { destroy } from "../parts/dialog";
@@ -57,15 +58,15 @@ export default function Sessions() {
               label="Sessions"
               rows={items}
               columns={SESSIONS}
-              id={(row) => `${row.protocol ?? "iscsi"} ${row.id}`}
+              id={(row) => keyOn(row, row.protocol ?? "iscsi", numbered(row))}
               empty={<Empty title="Nobody is connected." />}
               actions={(row) => ({
-                label: `Actions for the session of ${who(row)}`,
+                label: onNode(row, `Actions for the session of ${who(row)}`),
                 actions: [{
                   id: "end",
                   title: "End …", needs: "DELETE /v1/sessions/{session}",
                   danger: true,
-                  run: () => destroy({ title: `End the session of ${who(row)}`, button: "End", call: (confirm) => ask(api.DELETE("/v1/sessions/{session}", { params: { path: { session: String(row.id) } }, body: { confirm } })) }),
+                  run: () => destroy({ title: onNode(row, `End the session of ${who(row)}`), button: "End", call: (confirm) => ask(api.DELETE("/v1/sessions/{session}", { params: { path: { session: numbered(row) } }, body: { confirm } })) }),
                 }],
               })}
             />
@@ -79,15 +80,15 @@ export default function Sessions() {
               label="Opens"
               rows={items}
               columns={OPENS}
-              id={(row) => String(row.id)}
+              id={numbered}
               empty={<Empty title="No client has a file open." />}
               actions={(row) => ({
-                label: `Actions for ${row.path || "an open"}`,
+                label: onNode(row, `Actions for ${row.path || "an open"}`),
                 actions: [{
                   id: "close",
                   title: "Close …", needs: "DELETE /v1/opens/{open}",
                   danger: true,
-                  run: () => destroy({ title: `Close ${row.path || "the folder"} of share ${row.share}`, button: "Close it", call: (confirm) => ask(api.DELETE("/v1/opens/{open}", { params: { path: { open: String(row.id) } }, body: { confirm } })) }),
+                  run: () => destroy({ title: onNode(row, `Close ${row.path || "the folder"} of share ${row.share}`), button: "Close it", call: (confirm) => ask(api.DELETE("/v1/opens/{open}", { params: { path: { open: numbered(row) } }, body: { confirm } })) }),
                 }],
               })}
             />

@@ -12,7 +12,8 @@ import { ScheduleDialog, TakeDialog, keeps, snapshotActions, snapshotColumns } f
 
 export default function Snapshots() {
   const volumes = useVolumes();
-  const names = volumes.data?.items.filter((volume) => volume.online).map((volume) => volume.name) ?? [];
+  // Two pools may have volumes of one name: only one of them answers to it.
+  const names = [...new Set(volumes.data?.items.filter((volume) => volume.online).map((volume) => volume.name))];
   const [picked, setPicked] = useState("");
   const [open, setOpen] = useState<"take" | "schedule" | null>(null);
   const volume = names.includes(picked) ? picked : (names[0] ?? "");

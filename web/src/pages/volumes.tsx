@@ -2,7 +2,8 @@
 import { useState } from "react";
 import { keyOf, useRates } from "../api/counters";
 import { api, ask } from "../api/client";
-import { useLuns, usePools, useShares, useVolumes } from "../api/queries";
+import { keyOn } from "../api/nodes";
+import { useIsHere, useLuns, usePools, useShares, useVolumes } from "../api/queries";
 import type { Volume } from "../api/types";
 import { Actions, Button, Check, Field, wrongSize, type Action } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
@@ -11,7 +12,7 @@ import { Card, Empty, Facts, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Copies, Fill, Online, RESILIENCY, Redundancy } from "../parts/states";
 import { Table, type Column } from "../parts/table";
-import { to } from "../router";
+import { to, toVolume } from "../router";
 import { CheckDialog } from "./check-dialog";
 import { Files } from "./files";
 import { SnapshotsOf } from "./snapshot-parts";
@@ -20,16 +21,18 @@ import { VolumeCreateDialog } from "./volume-create";
 export default function Volumes({ parts, query }: { parts: string[]; query: URLSearchParams }) {
   const [name, tab = ""] = parts;
   if (name === undefined) return <All create={query.get("create")} />;
-  return <One name={name} tab={tab} path={query.get("path") ?? "/"} />;
+  return <One name={name} pool={query.get("pool")} tab={tab} path={query.get("path") ?? "/"} />;
 }
 
 function All({ create }: { create: string | null }) {
   const volumes = useVolumes();
   const rates = useRates();
   const [creating, setCreating] = useState(create !== null);
-  const rate = (volume: Volume) => rates.get(keyOf("volume", volume.name));
+  const isHere = useIsHere();
+  // The counters are those of the node that is asked, which may have a volume of the same name.
+  const rate = (volume: Volume) => (isHere(volume) ? rates.get(keyOf("volume", volume.name)) : undefined);
   const columns: Column<Volume>[] = [
-    { title: "Volume", value: (row) => row.name, cell: (row) => <a href={to("volumes", row.name)}>{row.name}</a> },
+    { title: "Volume", value: (row) => row.name, cell: (row) => <a href={toVolume(row.pool, row.name)}>{row.name}</a> },
     { title: "State", value: (row) => String(row.online), cell: (row) => <Online online={row.online} /> },
     { title: "Copies", value: (row) => row.resiliency, cell: (row) => <Copies resiliency={row.resiliency} state={row.redundancy} />, wide: true },
     { title: "Redundancy", value: (row) => row.redundancy, cell: (row) => <Redundancy state={row.redundancy} /> },
@@ -53,7 +56,7 @@ function All({ create }: { create: string | null }) {
             label="Volumes"
             rows={items}
             columns={columns}
-            id={(row) => `${row.pool} ${row.name}`}
+            id={(row) => keyOn(row, row.pool, row.name)}
             empty={<Empty title="There is no volume yet."><p>Create one on a pool, then LUNs and shares on it.</p></Empty>}
           />
         )}
@@ -65,12 +68,15 @@ function All({ create }: { create: string | null }) {
 
 type Dialogs = "grow" | "cache" | "check" | null;
 
-function One({ name, tab, path }: { name: string; tab: string; path: string }) {
+function One({ name, pool, tab, path }: { name: string; pool: string | null; tab: string; path: string }) {
   const volumes = useVolumes();
   const [open, setOpen] = useState<Dialogs>(null);
-  const volume = volumes.data?.items.find((one) => one.name === name);
+  const called = volumes.data?.items.filter((one) => one.name === name) ?? [];
+  const volume = called.find((one) => pool === null || one.pool === pool);
+  // Nearly all requests name a volume by its name alone: of several they would reach any.
+  const twin = called.find((one) => one.pool !== volume?.pool);
   const where = { params: { path: { volume: name } } };
-  const actions: Action[] = [
+  const all: Action[] = [
     { id: "grow", title: "Grow …", needs: "PATCH /v1/volumes/{volume}", run: () => setOpen("grow") },
     { id: "cache", title: "Read cache …", needs: "PATCH /v1/volumes/{volume}", run: () => setOpen("cache") },
     { id: "check", title: "Check structures …", needs: "POST /v1/volumes/{volume}/check", run: () => setOpen("check") },
@@ -96,13 +102,14 @@ function One({ name, tab, path }: { name: string; tab: string; path: string }) {
       title: "Destroy …", needs: "DELETE /v1/volumes/{volume}",
       danger: true,
       run: () => destroy({
-        title: `Destroy volume ${name}`,
+        title: twin ? `Destroy volume ${name} of pool ${volume?.pool}` : `Destroy volume ${name}`,
         button: "Destroy",
         call: (confirm) => ask(api.DELETE("/v1/volumes/{volume}", { params: { path: { volume: name }, query: { pool: volume?.pool } }, body: { confirm } })),
         then: () => { window.location.hash = to("volumes"); },
       }),
     },
   ];
+  const actions = twin ? all.filter(({ id }) => id === "destroy") : all;
   const tabs: [string, string][] = [["", "Overview"], ["files", "Files"], ["snapshots", "Snapshots"]];
   return (
     <Page
@@ -112,12 +119,23 @@ function One({ name, tab, path }: { name: string; tab: string; path: string }) {
     >
       <nav className="tabs" aria-label={`Of volume ${name}`}>
         {tabs.map(([id, title]) => (
-          <a key={id} href={id ? to("volumes", name, id) : to("volumes", name)} aria-current={tab === id ? "page" : undefined}>{title}</a>
+          <a key={id} href={volume && twin ? toVolume(volume.pool, name, ...(id ? [id] : [])) : id ? to("volumes", name, id) : to("volumes", name)} aria-current={tab === id ? "page" : undefined}>{title}</a>
         ))}
       </nav>
       <Wait of={volumes}>
         {() => {
           if (!volume) return <Empty title={`There is no volume ${name}.`}><p>It may have been destroyed or its pool exported. <a href={to("volumes")}>These volumes</a> are there.</p></Empty>;
+          if (twin) {
+            return (
+              <>
+                <p className="warn-text">
+                  Pool <a href={toVolume(twin.pool, name)}>{twin.pool}</a> has a volume of this name, too. Until one of them has another name, its files and most of what can be done with it are left out here.{" "}
+                  <code>holdfast volume rename {name} NAME --pool {volume.pool}</code> gives it one.
+                </p>
+                {tab === "" && <State volume={volume} />}
+              </>
+            );
+          }
           if (tab === "files") return <Files volume={name} path={path} />;
           if (tab === "snapshots") return <SnapshotsOf volume={name} />;
           return <State volume={volume} />;
@@ -131,6 +149,7 @@ function One({ name, tab, path }: { name: string; tab: string; path: string }) {
 }
 
 function State({ volume }: { volume: Volume }) {
+  const isHere = useIsHere();
   const luns = useLuns();
   const shares = useShares();
   const hits = volume.cache?.counters;
@@ -157,7 +176,9 @@ function State({ volume }: { volume: Volume }) {
           ]}
         />
       </Card>
-      <Card title="Performance now"><Performance of={keyOf("volume", volume.name)} /></Card>
+      <Card title="Performance now">
+        {isHere(volume) ? <Performance of={keyOf("volume", volume.name)} /> : <p className="help">Node {volume.node} has it: the pages of that node show this.</p>}
+      </Card>
       <div className="two">
         <Card title="LUNs on it">
           {on(luns.data).length === 0 && <p className="help">None.</p>}

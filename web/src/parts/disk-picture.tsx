@@ -1,11 +1,12 @@
 // Disks as they sit in the machine: by enclosure and slot, each with its state and how full it is.
+import { keyOn, type OnNode } from "../api/nodes";
 import type { Disk, DiskState, PoolMember } from "../api/types";
 import { baseName, bytes } from "./format";
 import { DISK_TONE, DiskBadge, Fill } from "./states";
 
 /** A disk, whether the machine or a pool tells of it. */
-export type Shown = {
-  /** How the node is told which one is meant. */
+export type Shown = OnNode & {
+  /** What the node that is asked calls it: of another node `n2:/dev/sdb`, for `/dev/sdb` is one of its own. */
   id: string;
   name: string;
   state: DiskState;
@@ -20,10 +21,14 @@ export type Shown = {
   member?: PoolMember;
 };
 
+/** What people call it: each node may have an `sdb`. */
+const nameOn = (node: string | null | undefined, name: string) => (node ? `${node}:${name}` : name);
+
 export function ofDisk(disk: Disk, member?: PoolMember): Shown {
   return {
     id: disk.id || disk.guid || "",
-    name: baseName(disk.id || disk.path || disk.guid || "disk"),
+    name: nameOn(disk.node, baseName(disk.id || disk.path || disk.guid || "disk")),
+    node: disk.node,
     state: disk.state,
     size: disk.size_bytes,
     used: member?.allocated_bytes,
@@ -38,9 +43,12 @@ export function ofDisk(disk: Disk, member?: PoolMember): Shown {
 }
 
 export function ofMember(member: PoolMember, pool: string, disk?: Disk): Shown {
+  const node = disk?.node ?? member.node;
   return {
-    id: member.disk ?? member.guid,
-    name: baseName(member.disk ?? member.guid),
+    // The pool's node tells of its members, and calls them as it does itself: its `/dev/sdb` would be another disk at the node that is asked.
+    id: disk?.id ?? member.guid,
+    name: nameOn(node, baseName(disk?.id ?? member.disk ?? member.guid)),
+    node,
     state: member.state,
     size: member.size_bytes,
     used: member.allocated_bytes,
@@ -60,31 +68,38 @@ const collator = new Intl.Collator("en", { numeric: true });
 export function DiskPicture({ disks, onPick }: { disks: readonly Shown[]; onPick: (disk: Shown) => void }) {
   const enclosures = new Map<string, Shown[]>();
   for (const disk of disks) {
-    const name = disk.enclosure ?? "";
-    enclosures.set(name, [...(enclosures.get(name) ?? []), disk]);
+    // Each node may have an enclosure 1.
+    const place = keyOn(disk, disk.enclosure);
+    enclosures.set(place, [...(enclosures.get(place) ?? []), disk]);
   }
-  const names = [...enclosures.keys()].sort((a, b) => (a === "" ? 1 : b === "" ? -1 : collator.compare(a, b)));
+  // Of each node, those that nobody knows the enclosure of come last.
+  const places = [...enclosures.values()].sort(([a], [b]) => collator.compare(a?.node ?? "", b?.node ?? "")
+    || Number(!a?.enclosure) - Number(!b?.enclosure) || collator.compare(a?.enclosure ?? "", b?.enclosure ?? ""));
   return (
     <div className="enclosures">
-      {names.map((name) => (
-        <section key={name} className="enclosure" aria-label={name ? `Enclosure ${name}` : "Disks without an enclosure"}>
-          <h3>{name ? `Enclosure ${name}` : "No enclosure known"}</h3>
-          <ul className="slots">
-            {enclosures.get(name)?.sort((a, b) => collator.compare(a.slot ?? a.name, b.slot ?? b.name)).map((disk) => (
-              <li key={`${disk.id} ${disk.state}`}>
-                <button type="button" className={`slot ${DISK_TONE[disk.state]}`} onClick={() => onPick(disk)}>
-                  <span className="slot-name">{disk.slot ? `${disk.slot}: ` : ""}{disk.name}</span>
-                  <DiskBadge state={disk.state} />
-                  {disk.usable ? <Fill label={`In use on ${disk.name}`} used={disk.used ?? 0} whole={disk.usable} /> : null}
-                  <span className="help">
-                    {bytes(disk.size)}{disk.pool ? `, ${disk.pool}` : ""}
-                  </span>
-                </button>
-              </li>
-            ))}
-          </ul>
-        </section>
-      ))}
+      {places.map((here) => {
+        const { node, enclosure } = here[0] ?? {};
+        const of = node ? ` of node ${node}` : "";
+        return (
+          <section key={keyOn({ node }, enclosure)} className="enclosure" aria-label={enclosure ? `Enclosure ${enclosure}${of}` : `Disks${of} without an enclosure`}>
+            <h3>{enclosure ? `Enclosure ${enclosure}${of}` : node ? `Node ${node}: no enclosure known` : "No enclosure known"}</h3>
+            <ul className="slots">
+              {here.sort((a, b) => collator.compare(a.slot ?? a.name, b.slot ?? b.name)).map((disk) => (
+                <li key={`${disk.id} ${disk.state}`}>
+                  <button type="button" className={`slot ${DISK_TONE[disk.state]}`} onClick={() => onPick(disk)}>
+                    <span className="slot-name">{disk.slot ? `${disk.slot}: ` : ""}{disk.name}</span>
+                    <DiskBadge state={disk.state} />
+                    {disk.usable ? <Fill label={`In use on ${disk.name}`} used={disk.used ?? 0} whole={disk.usable} /> : null}
+                    <span className="help">
+                      {bytes(disk.size)}{disk.pool ? `, ${disk.pool}` : ""}
+                    </span>
+                  </button>
+                </li>
+              ))}
+            </ul>
+          </section>
+        );
+      })}
     </div>
   );
 }

@@ -1,4 +1,5 @@
 // Work that takes long: how far it is, how fast, how long it still takes.
+import { onNode } from "../api/nodes";
 import type { Job } from "../api/types";
 import { bytes, duration, percent, perSecond } from "./format";
 import { Badge, type Tone } from "./states";
@@ -12,6 +13,7 @@ export function JobState({ job }: { job: Job }) {
 export const jobName = (job: Job) => `${job.kind.replace("-", " ")} of ${job.subject}`;
 
 export function Progress({ job }: { job: Job }) {
+  const title = onNode(job, jobName(job));
   const part = percent(job.done_bytes, job.total_bytes);
   const rest = [
     `${bytes(job.done_bytes)} of ${bytes(job.total_bytes)}`,
@@ -21,10 +23,10 @@ export function Progress({ job }: { job: Job }) {
   return (
     <div className="job">
       <div className="job-head">
-        <strong>{jobName(job)}</strong>
+        <strong>{title}</strong>
         <span>{Math.floor(part)} %</span>
       </div>
-      <div className="fill good" role="progressbar" aria-label={jobName(job)} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.floor(part)} aria-valuetext={rest}>
+      <div className="fill good" role="progressbar" aria-label={title} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.floor(part)} aria-valuetext={rest}>
         <span style={{ width: `${part}%` }} />
       </div>
       <p className="help">{rest}{job.message ? `. ${job.message}` : ""}</p>

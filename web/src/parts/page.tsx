@@ -1,6 +1,8 @@
 // What every page is made of: a heading with what can be done, cards, facts, and the states of waiting and failing.
 import type { UseQueryResult } from "@tanstack/react-query";
 import { useEffect, useId, type ReactNode } from "react";
+import { unansweredOf } from "../api/nodes";
+import { Icon } from "./icons";
 import { ProblemBox } from "./problem";
 
 export function Page({ title, lead, actions, children, up }: {
@@ -57,12 +59,25 @@ export function Facts({ facts }: { facts: [string, ReactNode][] }) {
   );
 }
 
+/** The nodes that have not told of what they have: without it a list that lacks theirs would look whole. */
+function Silent({ answer }: { answer: unknown }) {
+  const nodes = unansweredOf(answer);
+  if (nodes.length === 0) return null;
+  return (
+    <div className="notice" role="status">
+      <Icon name="warning" />
+      <div>{nodes.map(({ node, detail }) => <p key={node}><strong>Node {node}</strong>: {detail}</p>)}</div>
+    </div>
+  );
+}
+
 /** What was asked for, when it is there; until then that it is asked for, or the problem. */
 export function Wait<T>({ of, children }: { of: UseQueryResult<T>; children: (data: T) => ReactNode }) {
   if (of.data !== undefined) {
     return (
       <>
         {of.error && <ProblemBox error={of.error} />}
+        <Silent answer={of.data} />
         {children(of.data)}
       </>
     );

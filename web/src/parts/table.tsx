@@ -2,6 +2,7 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useMemo, useRef, useState, type ReactNode } from "react";
 import { Input, Label, SearchField } from "react-aria-components";
+import { nodeOf } from "../api/nodes";
 import { Actions, Button, type Action } from "./controls";
 
 export type Column<T> = {
@@ -23,7 +24,10 @@ const ALL = 100;
 /** Height of a row in such a table, in CSS pixels; style/tables.css has the same. */
 const ROW = 44;
 
-export function Table<T>({ label, rows, columns, id, actions, empty, first }: {
+/** Stands after the first column where rows say their node: in a cluster, where a list has what all nodes have. */
+const NODE: Column<unknown> = { title: "Node", value: (row) => nodeOf(row) ?? "" };
+
+export function Table<T>({ label, rows, columns: given, id, actions, empty, first }: {
   label: string;
   rows: readonly T[];
   columns: Column<T>[];
@@ -34,6 +38,11 @@ export function Table<T>({ label, rows, columns, id, actions, empty, first }: {
   /** The column that it is sorted by at first, and whether from the highest down. */
   first?: { column: number; down?: boolean };
 }) {
+  const inCluster = rows.some((row) => nodeOf(row) !== null);
+  // It is the last by number, so that the others keep theirs when the first row with a node comes.
+  const columns = useMemo(() => (inCluster ? [...given, NODE] : given), [given, inCluster]);
+  const order = columns.map((_, index) => index);
+  if (inCluster) order.splice(1, 0, ...order.splice(-1));
   const [sort, setSort] = useState(first ?? { column: -1, down: false });
   const [filter, setFilter] = useState("");
   const box = useRef<HTMLDivElement>(null);
@@ -89,9 +98,9 @@ export function Table<T>({ label, rows, columns, id, actions, empty, first }: {
         <table aria-rowcount={shown.length + 1}>
           <thead>
             <tr>
-              {columns.map((column, index) => (
+              {order.map((index) => [columns[index] as Column<T>, index] as const).map(([column, index]) => (
                 <th
-                  key={column.title}
+                  key={index}
                   scope="col"
                   className={classes(column)}
                   aria-sort={sort.column === index ? (sort.down ? "descending" : "ascending") : undefined}
@@ -111,11 +120,12 @@ export function Table<T>({ label, rows, columns, id, actions, empty, first }: {
               const offered = actions?.(row);
               return (
                 <tr key={id(row)} aria-rowindex={index + 2}>
-                  {columns.map((column, at) => {
+                  {order.map((index, at) => {
+                    const column = columns[index] as Column<T>;
                     const content = column.cell ? column.cell(row) : column.value(row);
                     return at === 0
-                      ? <th key={column.title} scope="row" className={classes(column)}>{content}</th>
-                      : <td key={column.title} className={classes(column)}>{content}</td>;
+                      ? <th key={index} scope="row" className={classes(column)}>{content}</th>
+                      : <td key={index} className={classes(column)}>{content}</td>;
                   })}
                   {actions && <td className="row-actions">{offered && <Actions label={offered.label} actions={offered.actions} />}</td>}
                 </tr>
