@@ -147,14 +147,20 @@ fn who_waits_for_a_share_can_cancel_it_log_off_and_go_away() {
 #[test]
 fn who_waits_for_a_share_has_the_rights_of_when_it_has_come() {
     sim::on_shard(async {
-        let away = Away::new(AWAY).await;
-        let work = away.waits().await;
+        let mut away = Away::new(AWAY).await;
+        away.config.permissions.iter_mut().for_each(|each| each.who = Sid::ADMINISTRATORS);
         let session = away.world.server.shared.session(away.client.session.get()).unwrap();
-        let before = session.user();
+        let proves = |is_admin| {
+            let before = session.user();
+            let user = before.token.user;
+            let token = Arc::new(Token::new(user, user, &[], is_admin));
+            let (identity, workstation) = (before.identity.clone(), before.workstation.clone());
+            *session.user.write() = Arc::new(User { identity, token, workstation });
+        };
+        proves(true);
+        let work = away.waits().await;
         // Proven once more meanwhile, and without the group that the share is for.
-        let token = Arc::new(Token::new(Sid::ANONYMOUS, Sid::ANONYMOUS, &[], false));
-        let (identity, workstation) = (before.identity.clone(), before.workstation.clone());
-        *session.user.write() = Arc::new(User { identity, token, workstation });
+        proves(false);
         away.comes();
         assert!(away.world.server.publish_share(AWAY));
         assert_eq!(away.ends(work, AT_ONCE).await, NtStatus::ACCESS_DENIED);
