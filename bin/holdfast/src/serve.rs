@@ -1,5 +1,6 @@
 //! `holdfast serve`: the node.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -58,6 +59,7 @@ pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
     let default = args.data_dir == Path::new(DEFAULT_DATA_DIR);
     let socket = args.socket.or_else(|| default.then(|| DEFAULT_SOCKET.into()));
     let options = NodeOptions { data_dir: args.data_dir, socket, shards: args.shards, http: args.http };
+    end_when_orphaned()?;
     runtime()?.block_on(async {
         let signals = control_server::Signals::new().map_err(CliError::here)?;
         let mut node = Running::start(options.clone()).await?;
@@ -65,20 +67,20 @@ pub(crate) fn run(args: Args) -> CliResult<ExitCode> {
         loop {
             let change = tokio::select! {
                 signal = signals.wait() => {
-                    eprintln!("holdfast: {signal}: stopping cleanly.");
+                    say(format_args!("holdfast: {signal}: stopping cleanly."));
                     control_server::notify_supervisor("STOPPING=1");
                     node.stop().await?;
                     return Ok(ExitCode::SUCCESS);
                 }
                 () = orphaned() => {
-                    eprintln!("holdfast: the supervisor has died: nobody would start this node again. It stops cleanly.");
+                    say(format_args!("holdfast: the supervisor has died: nobody would start this node again. It stops cleanly."));
                     return Ok(stop_orphan(node).await);
                 }
                 change = node.change_ordered() => change,
             };
-            eprintln!("holdfast: the node's place in a cluster changes: it stops and starts again.");
+            say(format_args!("holdfast: the node's place in a cluster changes: it stops and starts again."));
             if let Err(problem) = node.stop().await {
-                eprintln!("holdfast: {problem}");
+                say(format_args!("holdfast: {problem}"));
             }
             kept_listeners::start_over();
             // What fails leaves the node as it was, and is told to whoever asks it.
@@ -97,17 +99,35 @@ async fn orphaned() {
 
 /// Stops a node whose supervisor has died.
 async fn stop_orphan(node: Running) -> ExitCode {
-    match tokio::time::timeout(ORPHAN_STOPS_WITHIN, node.stop()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(problem)) => eprintln!("holdfast: {problem}"),
-        Err(_) => {
-            eprintln!("holdfast: it does not come to its end, and is ended.");
-            // Threads that hang are not waited for.
-            std::process::exit(1);
-        }
+    if let Err(problem) = node.stop().await {
+        say(format_args!("holdfast: {problem}"));
     }
     // Not what a supervisor would take for a stop that somebody asked for.
     ExitCode::FAILURE
+}
+
+#[expect(clippy::disallowed_methods, reason = "a thread of its own that has nothing else to do")]
+/// Ends this process some time after its supervisor has died, whatever it is at: it may be starting, or hang while it stops.
+fn end_when_orphaned() -> CliResult<()> {
+    if !kept_listeners::is_kept() {
+        return Ok(());
+    }
+    let watch = || {
+        while !kept_listeners::is_orphaned() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        std::thread::sleep(ORPHAN_STOPS_WITHIN);
+        say(format_args!("holdfast: it does not come to its end, and is ended."));
+        // Threads that hang are not waited for.
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("orphan-watch".into()).spawn(watch).map_err(CliError::here)?;
+    Ok(())
+}
+
+/// Says something to whoever reads it; nobody may any more, and that is no reason to fail.
+fn say(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Starts the node that has just stopped. A request that was still being answered may hold the data directory for a moment.

@@ -12,7 +12,9 @@ pub fn init_logging() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
+        .with_target(false)
+        // A line that nobody reads any more is no reason to fail: the complaint would go to the same closed pipe, and panic.
+        .log_internal_errors(false);
     let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
         lines.without_time().with_ansi(false).try_init()
     } else {

@@ -239,6 +239,20 @@ pub struct Clients {
 impl Clients {
     /// As many as are told of: more find out by themselves, later.
     pub const MAX: usize = 4096;
+
+    /// The first of these connections, as many as one value has room for: some 1,300 of IPv4, fewer of IPv6.
+    #[must_use]
+    pub fn that_fit(connections: &[(SocketAddr, SocketAddr)]) -> Self {
+        const FRAME: usize = r#"{"connections":[],"version":1}"#.len();
+        const EACH: usize = r#"["",""],"#.len();
+        let mut room = MAX_JSON - FRAME;
+        let fits = |(local, remote): &&(SocketAddr, SocketAddr)| {
+            let left = room.checked_sub(EACH + local.to_string().len() + remote.to_string().len());
+            room = left.unwrap_or_default();
+            left.is_some()
+        };
+        Self { connections: connections.iter().take(Self::MAX).take_while(fits).copied().collect() }
+    }
 }
 
 impl Value for Clients {

@@ -45,6 +45,8 @@ pub(crate) struct Peer {
     pub(crate) waker: AtomicWaker,
     mail: Mutex<Vec<Mail>>,
     gone: AtomicBool,
+    /// Whether somebody who has proven who it is has logged in over it.
+    is_client: AtomicBool,
 }
 
 impl Peer {
@@ -58,7 +60,17 @@ impl Peer {
             waker: AtomicWaker::new(),
             mail: Mutex::new(Vec::new()),
             gone: AtomicBool::new(false),
+            is_client: AtomicBool::new(false),
         }
+    }
+
+    /// Somebody has logged in and has proven who it is; says whether that is the first time.
+    pub(crate) fn becomes_client(&self) -> bool {
+        !self.is_client.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_client(&self) -> bool {
+        self.is_client.load(Ordering::Acquire)
     }
 
     /// Leaves a message; `false` when the connection is gone and nobody will read it.

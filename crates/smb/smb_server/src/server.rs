@@ -1,5 +1,6 @@
 //! Listeners, sessions, shares and opens: the part that the control plane talks to.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -194,23 +195,29 @@ impl SmbServer {
         (list, self.shared.smb1_count.load(Ordering::Relaxed))
     }
 
-    /// The connections to an address of ours: our end and the client's.
+    /// The connections to an address of ours over which a user has logged in, the oldest first: our end and the client's.
     #[must_use]
     pub fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)> {
         let peers = self.shared.peers.lock();
-        let to = peers.values().filter(|peer| peer.local.ip().to_canonical() == address);
+        let to = peers.values().filter(|peer| peer.is_client() && peer.local.ip().to_canonical() == address);
         to.map(|peer| (peer.local, peer.remote)).collect()
     }
 
-    /// Ends when a connection has come since it was called last. For one caller.
+    /// Ends when a user has logged in over a new connection since it was called last: what strangers do costs nothing here. For one caller.
     pub async fn connected(&self) {
         self.shared.connected.notified().await;
     }
 
-    /// Ends the connections to an address that is not this machine's any more; what is open over them waits for its clients.
-    pub fn abandon_connections_to(&self, address: IpAddr) {
+    /// Our ends of all connections.
+    #[must_use]
+    pub fn connected_addresses(&self) -> BTreeSet<IpAddr> {
+        self.shared.peers.lock().values().map(|peer| peer.local.ip().to_canonical()).collect()
+    }
+
+    /// Ends the connections to addresses that are not this machine's any more; what is open over them waits for its clients.
+    pub fn abandon_connections_to(&self, addresses: &BTreeSet<IpAddr>) {
         let peers = self.shared.peers.lock();
-        for peer in peers.values().filter(|peer| peer.local.ip().to_canonical() == address) {
+        for peer in peers.values().filter(|peer| addresses.contains(&peer.local.ip().to_canonical())) {
             peer.tell(Mail::Abandon);
         }
     }
@@ -246,6 +253,5 @@ async fn serve(shared: Arc<Shared>, arrived: Arrived) {
     let peer = Arc::new(Peer::new(id, remote, local, shard));
     shared.peers.lock().insert(id, Arc::clone(&peer));
     let _listed = Listed(&shared, &peer);
-    shared.connected.notify_one();
     crate::connection::serve(Arc::clone(&shared), stream, Arc::clone(&peer), login, answers).await;
 }

@@ -5,8 +5,8 @@ use uuid::Uuid;
 
 use crate::keys::{ClusterName, DiskId, Key, NodeId, PoolId};
 use crate::values::{
-    Beat, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member, Named,
-    NodeEntry, NodePaths, NodePortal, Owner, PoolVolumes, Seats, TokenEntry, Value, ValueError, Vote,
+    Beat, Clients, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member,
+    Named, NodeEntry, NodePaths, NodePortal, Owner, PoolVolumes, Seats, TokenEntry, Value, ValueError, Vote,
 };
 
 fn node(number: u16) -> NodeId {
@@ -116,6 +116,26 @@ fn values_come_back() {
     let portal = NodePortal { address: "[fd00::1]:3260".into(), group: 2 };
     back(&NodePaths { portals: vec![portal], forward: "10.0.0.1:7404".into() });
     back(&PoolVolumes { volumes: vec![Uuid::from_u128(5); 1500] });
+}
+
+#[test]
+fn of_more_clients_than_there_is_room_for_the_first_are_kept() {
+    for (local, remote) in
+        [("10.0.0.50:445", "10.0.0.99"), ("[fd00::50]:445", "[2001:db8:1234:5678:9abc:def0:1234:5678]")]
+    {
+        let one = |port: u16| {
+            (local.parse().expect("an address"), format!("{remote}:{port}").parse().expect("an address"))
+        };
+        let all: Vec<_> = (10_000..12_000).map(one).collect();
+        assert!(Clients { connections: all.clone() }.encode().is_err(), "there is no room for all");
+        let kept = Clients::that_fit(&all);
+        let count = kept.connections.len();
+        assert_eq!(kept.connections, all[..count]);
+        back(&kept);
+        let more = Clients { connections: all[..count + 2].to_vec() };
+        assert!(matches!(more.encode(), Err(ValueError::TooLong(_))), "there is room for no more");
+        assert_eq!(Clients::that_fit(&all[..700]).connections, all[..700]);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the node needs of the SMB server.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 
@@ -94,12 +95,14 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn administered_by(&self, node: Weak<dyn SmbAdministration>);
     /// Looks at the machine's interfaces again, and at which sessions are idle.
     fn refresh(&self);
-    /// Connections to an address of this machine: our end, and the client's.
+    /// Connections of users to an address of this machine, the oldest first: our end, and the client's.
     fn connections_to(&self, address: IpAddr) -> Vec<(SocketAddr, SocketAddr)>;
-    /// Ends when a client has connected since it was called last.
+    /// Ends when a user has logged in over a new connection since it was called last.
     fn connected(&self) -> Work<'_, ()>;
-    /// Ends the connections to an address that is not this machine's any more, without a word.
-    fn abandon_connections_to(&self, address: IpAddr);
+    /// This machine's addresses that clients are connected to.
+    fn connected_addresses(&self) -> BTreeSet<IpAddr>;
+    /// Ends the connections to addresses that are not this machine's any more, without a word.
+    fn abandon_connections_to(&self, addresses: &BTreeSet<IpAddr>);
     /// Closes all connections; what outlives the server stays in its volumes.
     fn stop(&self) -> Work<'_, ()>;
 }

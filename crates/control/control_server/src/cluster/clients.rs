@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cluster_store::keys::{Key, PoolId};
@@ -26,12 +27,8 @@ impl Cluster {
     }
 
     /// Says who they are, as long as this node has the pool, and until it is said. The newest that is said counts.
-    pub(crate) fn say_clients(
-        self: &Arc<Self>,
-        pool: PoolId,
-        mut connections: Vec<(SocketAddr, SocketAddr)>,
-    ) {
-        connections.truncate(Clients::MAX);
+    pub(crate) fn say_clients(self: &Arc<Self>, pool: PoolId, connections: Vec<(SocketAddr, SocketAddr)>) {
+        let connections = self.that_can_be_said(connections);
         let number = self.saying.next(pool);
         let cluster = self.clone();
         self.control.spawn(async move {
@@ -42,16 +39,25 @@ impl Cluster {
     }
 
     /// Says who they were when the address went, and waits for that: the pool goes next.
-    pub(crate) async fn say_last_clients(
-        &self,
-        pool: PoolId,
-        mut connections: Vec<(SocketAddr, SocketAddr)>,
-    ) {
-        connections.truncate(Clients::MAX);
+    pub(crate) async fn say_last_clients(&self, pool: PoolId, connections: Vec<(SocketAddr, SocketAddr)>) {
+        let connections = self.that_can_be_said(connections);
         let number = self.saying.next(pool);
         if tokio::time::timeout(PATIENCE, self.say(pool, number, &connections)).await != Ok(true) {
             tracing::debug!(%pool, "the next owner of a pool does not know all of its clients");
         }
+    }
+
+    /// Those of them that the shared state has room for: the oldest of them, which may be those that send nothing.
+    fn that_can_be_said(&self, connections: Vec<(SocketAddr, SocketAddr)>) -> Vec<(SocketAddr, SocketAddr)> {
+        let said = Clients::that_fit(&connections).connections;
+        if said.len() < connections.len() && !self.saying.told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                clients = connections.len(),
+                known = said.len(),
+                "not all clients of a pool's address will be told when another node takes it over: the others find out when they send something"
+            );
+        }
+        said
     }
 
     /// Tries once. False: it has to be tried again.
@@ -96,6 +102,8 @@ impl Cluster {
 pub(super) struct Saying {
     turn: tokio::sync::Mutex<()>,
     newest: parking_lot::Mutex<std::collections::BTreeMap<PoolId, u64>>,
+    /// Whether the log has it that there are more clients than can be said.
+    told: AtomicBool,
 }
 
 impl Saying {

@@ -139,8 +139,12 @@ impl SmbBackend for MemorySmb {
         Box::pin(std::future::pending())
     }
 
-    fn abandon_connections_to(&self, address: IpAddr) {
-        self.connections.lock().retain(|(local, _)| local.ip() != address);
+    fn connected_addresses(&self) -> BTreeSet<IpAddr> {
+        self.connections.lock().iter().map(|(local, _)| local.ip()).collect()
+    }
+
+    fn abandon_connections_to(&self, addresses: &BTreeSet<IpAddr>) {
+        self.connections.lock().retain(|(local, _)| !addresses.contains(&local.ip()));
     }
 
     fn stop(&self) -> Work<'_, ()> {

@@ -16,12 +16,13 @@
 //! A client that hears of it earlier connects to nobody, and then waits for a second before it tries again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster_store::keys::PoolId;
 use control_api::{Code, PoolDetail, PoolUpdate, PortalConfig, Problem, ServiceAddress};
+use futures_util::future::join_all;
 use uuid::Uuid;
 
 use super::held_addresses::{Former, Held};
@@ -85,14 +86,18 @@ impl Node {
             let unwanted = held.iter().filter(|(pool, held)| wanted.get(*pool) != Some(&held.at));
             unwanted.map(|(pool, held)| (*pool, held.clone())).collect()
         };
-        for (pool, held) in unwanted {
-            self.let_address_go(pool, &held).await;
-        }
-        self.abandon_strays();
+        // Together: when the shared state is slow the others are to be renewed in time.
+        join_all(unwanted.iter().map(|(pool, held)| self.let_address_go(*pool, held))).await;
+        self.abandon_strays().await;
         if !wanted.is_empty() {
+            let mut announced = Vec::new();
             for (pool, at) in wanted {
-                self.have_address(pool, at).await;
+                if self.have_address(pool, &at).await {
+                    announced.push((pool, at));
+                }
             }
+            // Only now that all of them are renewed: the shared state may be slow, and is waited for once.
+            join_all(announced.iter().map(|(pool, at)| self.tell_former(*pool, at))).await;
             self.note_clients();
         }
         if self.listens_besides() != before {
@@ -102,17 +107,28 @@ impl Node {
 
     /// Ends connections to addresses of pools that another node has. The machine may still have an address of this node's process before,
     /// and clients that connect then: they are to connect to the owner, who does not know of them.
-    fn abandon_strays(&self) {
+    async fn abandon_strays(&self) {
         let Some(cluster) = self.cluster.get() else { return };
-        let all: Vec<(Uuid, ServiceAddress)> = self.config.with(|config| {
-            config.pools.iter().filter_map(|pool| Some((pool.guid, ServiceAddress::of(pool)?))).collect()
+        let connected = self.backends.smb.connected_addresses();
+        let all: Vec<(Uuid, IpAddr)> = self.config.with(|config| {
+            let with = config.pools.iter().filter_map(|pool| Some((pool.guid, ServiceAddress::of(pool)?.ip)));
+            with.filter(|(_, ip)| connected.contains(ip)).collect()
         });
-        let elsewhere = |(pool, _): &&(Uuid, ServiceAddress)| {
-            !self.addresses.held.lock().contains_key(pool) && cluster.other_owner(*pool).is_some()
+        let is_elsewhere = |pool: Uuid| {
+            !self.addresses.held.lock().contains_key(&pool) && cluster.other_owner(pool).is_some()
         };
-        for (_, at) in all.iter().filter(elsewhere) {
-            self.backends.smb.abandon_connections_to(at.ip);
+        let elsewhere = all.into_iter().filter(|(pool, _)| is_elsewhere(*pool));
+        let mut strays: BTreeSet<IpAddr> = elsewhere.map(|(_, ip)| ip).collect();
+        if strays.is_empty() {
+            return;
         }
+        // Who is connected to the machine's own address is none, even if a pool has been given the same.
+        for known in self.backends.addresses.all().await.unwrap_or_default() {
+            if !known.is_service {
+                strays.remove(&known.at.ip);
+            }
+        }
+        self.backends.smb.abandon_connections_to(&strays);
     }
 
     /// Where is listened because of addresses that are here.
@@ -138,7 +154,7 @@ impl Node {
             {
                 cluster.say_last_clients(PoolId(pool), clients).await;
             }
-            self.backends.smb.abandon_connections_to(held.at.ip);
+            self.backends.smb.abandon_connections_to(&BTreeSet::from([held.at.ip]));
         }
         let mut all = self.addresses.held.lock();
         all.remove(&pool);
@@ -146,15 +162,21 @@ impl Node {
         all.values_mut().for_each(|other| other.renewed = None);
     }
 
-    async fn have_address(&self, pool: Uuid, at: ServiceAddress) {
+    /// Gets or renews an address. True: it is new enough for the network, and clients of the owner before, to be told.
+    async fn have_address(&self, pool: Uuid, at: &ServiceAddress) -> bool {
         let now = self.clock.now();
         let known = self.addresses.held.lock().get(&pool).cloned();
         if known.as_ref().is_some_and(|held| held.renewed.is_some_and(|last| now.since(last) < RENEW_EVERY)) {
-            return;
+            return false;
         }
         let new = !known.as_ref().is_some_and(|held| held.here);
-        let had = match self.refuse_own(&at, new).await {
-            Ok(()) => self.backends.addresses.hold(&at).await,
+        let allowed = self.refuse_own(at, new).await;
+        // Others were waited for since it was looked at what is wanted. It goes, or is over, when it is looked again.
+        if !self.may_have_addresses_of(pool) {
+            return false;
+        }
+        let had = match allowed {
+            Ok(()) => self.backends.addresses.hold(at).await,
             Err(problem) => Err(problem),
         };
         let since = known.as_ref().filter(|held| held.here).map_or(now, |held| held.since);
@@ -177,17 +199,18 @@ impl Node {
         };
         self.addresses.held.lock().insert(pool, held);
         if !here {
-            return;
+            return false;
         }
         if new {
             tracing::info!(address = %at, "a service address is here");
         }
-        if now.since(since) < ANNOUNCED_FOR || !matches!(former, Former::Over) {
-            if let Err(problem) = self.backends.addresses.announce(&at).await {
-                self.addresses.change(pool, |held| held.problem = Some(problem));
-            }
-            self.tell_former(pool, &at).await;
+        // What would be announced of another node's address would take its clients away from it.
+        let tells = (now.since(since) < ANNOUNCED_FOR || !matches!(former, Former::Over))
+            && self.may_have_addresses_of(pool);
+        if tells && let Err(problem) = self.backends.addresses.announce(at).await {
+            self.addresses.change(pool, |held| held.problem = Some(problem));
         }
+        tells
     }
 
     /// Tells those who were connected to an address elsewhere that their connections are gone.
@@ -213,7 +236,7 @@ impl Node {
             same => same,
         };
         self.addresses.change(pool, |held| held.former = former.clone());
-        if former.connections().is_empty() {
+        if former.connections().is_empty() || !self.may_have_addresses_of(pool) {
             return;
         }
         // Each time: what a client answers may still have gone to a machine that stands still.

@@ -105,6 +105,64 @@ fn clients_are_told_of_another_owner_though_the_store_was_slow_to_learn_and_to_s
     }
 }
 
+/// Two nodes, and two pools with addresses at the first one.
+fn two_pools(world: &World) -> (Member, Member) {
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    first.send("POST", "/v1/pools", &json!({ "name": "q", "disks": ["c", "d"], "confirm": "q" }));
+    let second = world.start(2);
+    comes("both take part", || second.takes_part());
+    set(&first, &json!({ "address": ADDRESS }));
+    first.send("PATCH", "/v1/pools/q", &json!({ "address": "10.0.0.51/24" }));
+    comes("both addresses are there", || first.addresses.held.lock().len() == 2);
+    (first, second)
+}
+
+#[test]
+fn a_slow_store_is_asked_for_the_clients_of_all_pools_at_once() {
+    let world = World::new();
+    let (first, second) = two_pools(&world);
+    *world.store.about.lock().expect("a lock") = Some("/clients");
+    first.kill();
+    comes("both addresses are at the other node", || second.addresses.held.lock().len() == 2);
+    comes("it is asked for both", || world.store.reading.load(Ordering::Relaxed) == 2);
+    *world.store.about.lock().expect("a lock") = None;
+    second.stop();
+}
+
+#[test]
+fn more_clients_than_the_store_has_room_for_are_told_as_far_as_they_are_known() {
+    let world = World::new();
+    let (first, second) = two_pools(&world);
+    first.smb.connections.lock().extend((20_000..22_000).map(client));
+    let text = client(20_000).1.to_string();
+    comes("it is known who is connected", || world.store.holds("/clients", &text));
+    first.kill();
+    comes("who was connected first is told", || {
+        let told = second.addresses.told.lock();
+        (20_000..21_000).map(client).all(|each| told.contains(&each))
+    });
+    second.stop();
+}
+
+#[test]
+fn who_is_connected_to_an_address_that_is_the_machines_own_stays_though_a_pool_elsewhere_has_it() {
+    let world = World::new();
+    let (first, second) = two_pools(&world);
+    comes("the second node knows", || second.pool("q").0 == "n1" && second.pool("p").0 == "n1");
+    let own = control_api::ServiceAddress::parse(ADDRESS, Some("eth0")).expect("an address");
+    second.addresses.own.lock().push(own);
+    let stray = ("10.0.0.51:445".parse().expect("an address"), client(40002).1);
+    second.smb.connections.lock().extend([client(40001), stray]);
+    comes("who is connected to the other one is sent away", || {
+        !second.smb.connections.lock().contains(&stray)
+    });
+    assert_eq!(*second.smb.connections.lock(), [client(40001)]);
+    first.stop();
+    second.stop();
+}
+
 #[test]
 fn an_address_that_somebody_has_is_refused_and_a_pool_is_served_without() {
     let world = World::new();

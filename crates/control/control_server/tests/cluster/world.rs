@@ -53,6 +53,8 @@ pub(crate) struct Silent {
     pub(crate) about: Mutex<Option<&'static str>>,
     /// How often it did not.
     pub(crate) silences: AtomicUsize,
+    /// How many wait for it in vain to read something.
+    pub(crate) reading: AtomicUsize,
 }
 
 impl Silent {
@@ -78,7 +80,13 @@ impl Silent {
 impl ClusterStore for Silent {
     fn get(&self, range: Range) -> StoreFuture<'_, Snapshot> {
         let silent = matches!(&range, Range::Key(key) if self.is_about(std::iter::once(key.as_str())));
-        if silent { Box::pin(std::future::pending()) } else { self.store.get(range) }
+        if !silent {
+            return self.store.get(range);
+        }
+        Box::pin(async {
+            let _reads = Reads::new(&self.reading);
+            std::future::pending().await
+        })
     }
 
     fn transact(&self, transaction: Transaction) -> StoreFuture<'_, Outcome> {
@@ -88,6 +96,22 @@ impl ClusterStore for Silent {
 
     fn watch(&self, prefix: String, after: Revision) -> StoreFuture<'_, Box<dyn Watch>> {
         self.store.watch(prefix, after)
+    }
+}
+
+/// One who waits to read something.
+struct Reads<'a>(&'a AtomicUsize);
+
+impl<'a> Reads<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Reads<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -116,7 +140,12 @@ impl World {
         let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
         *machine.found.lock() = ["a", "b", "c", "d"].map(disk).to_vec();
         let store = LocalStore::open(&dir.path().join("store")).expect("a store");
-        let store = Silent { store, about: Mutex::new(None), silences: AtomicUsize::new(0) };
+        let store = Silent {
+            store,
+            about: Mutex::new(None),
+            silences: AtomicUsize::new(0),
+            reading: AtomicUsize::new(0),
+        };
         Self { machine, store: Arc::new(store), authority: Authority::new(), dir }
     }
 

@@ -127,6 +127,10 @@ fn step(
             let response = SessionSetupResponse { flags, security_buffer: &token };
             let body = Body::of(|out| response.encode(out))?;
             conn.log_in();
+            // Anybody can log in as nobody.
+            if channel.session.user().identity != Identity::Anonymous && conn.peer.becomes_client() {
+                conn.shared.connected.notify_one();
+            }
             let sign = (!flags.contains(SessionFlags::IS_NULL)).then_some(channel);
             let mut reply = Reply::new(Outcome::ok(body), sign);
             reply.session = Some(id);

@@ -67,6 +67,8 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
     if session.has_ended() {
         return Err(NtStatus::USER_SESSION_DELETED);
     }
+    // Who has proven itself once more meanwhile has the rights of that time.
+    let user = session.user();
     let config = share.config();
     let maximal = maximal_access(&config, &user.token).ok_or_else(|| {
         if call.conn.may_tell("share refused") {

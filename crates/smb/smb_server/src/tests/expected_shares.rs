@@ -1,14 +1,18 @@
 //! Clients that connect to a share that is on its way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smb_protocol::NtStatus;
+use smb_protocol::security::sid::Sid;
 use test_layers::OnDrop;
 
 use super::client::{Client, Got, Work};
 use super::world::{Ask, OLD, VICTIM, World};
 use crate::ShareConfig;
 use crate::limits::SHARE_WAIT_MAX;
+use crate::session::User;
+use smb_security::Token;
 
 /// A server one of whose shares is not there, with a client of another one.
 struct Away {
@@ -136,6 +140,30 @@ fn who_waits_for_a_share_can_cancel_it_log_off_and_go_away() {
         away.comes();
         assert!(away.world.server.publish_share(AWAY));
         assert_eq!(away.ends(work, AT_ONCE).await, NtStatus::USER_SESSION_DELETED);
+    })
+    .unwrap();
+}
+
+#[test]
+fn who_waits_for_a_share_has_the_rights_of_when_it_has_come() {
+    sim::on_shard(async {
+        let mut away = Away::new(AWAY).await;
+        away.config.permissions.iter_mut().for_each(|each| each.who = Sid::ADMINISTRATORS);
+        let session = away.world.server.shared.session(away.client.session.get()).unwrap();
+        let proves = |is_admin| {
+            let before = session.user();
+            let user = before.token.user;
+            let token = Arc::new(Token::new(user, user, &[], is_admin));
+            let (identity, workstation) = (before.identity.clone(), before.workstation.clone());
+            *session.user.write() = Arc::new(User { identity, token, workstation });
+        };
+        proves(true);
+        let work = away.waits().await;
+        // Proven once more meanwhile, and without the group that the share is for.
+        proves(false);
+        away.comes();
+        assert!(away.world.server.publish_share(AWAY));
+        assert_eq!(away.ends(work, AT_ONCE).await, NtStatus::ACCESS_DENIED);
     })
     .unwrap();
 }

@@ -352,8 +352,12 @@ impl SmbBackend for Smb {
         })
     }
 
-    fn abandon_connections_to(&self, address: IpAddr) {
-        self.server.abandon_connections_to(address);
+    fn connected_addresses(&self) -> BTreeSet<IpAddr> {
+        self.server.connected_addresses()
+    }
+
+    fn abandon_connections_to(&self, addresses: &BTreeSet<IpAddr>) {
+        self.server.abandon_connections_to(addresses);
     }
 
     fn stop(&self) -> Work<'_, ()> {
