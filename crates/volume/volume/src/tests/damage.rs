@@ -63,6 +63,12 @@ fn damage_in_any_block_is_found_or_hits_nothing_in_use() {
         let layout = superblock(&device).await;
         assert_eq!(look(&device, Repair::No).await, Vec::new());
         let ends = [0, layout.length_start + 2 * BLOCK, layout.metadata_start, layout.data_start];
+        // How often the database has grown goes by how its changes came together: the second record may not have been written yet.
+        let mut young = false;
+        for slot in 0..2 {
+            young |= block(&device, layout.length_start + slot * BLOCK).await.iter().all(|byte| *byte == 0);
+        }
+        let mends = |structure| structure != DATABASE && !(young && structure == LENGTH);
         let (mut found, mut idle) = (BTreeMap::<&str, usize>::new(), 0);
         for at in (ends[0]..ends[3]).step_by(BLOCK as usize) {
             let sound = block(&device, at).await;
@@ -85,9 +91,9 @@ fn damage_in_any_block_is_found_or_hits_nothing_in_use() {
                     *found.entry(finding.structure).or_default() += 1;
                 }
                 for finding in &findings {
-                    assert_eq!(finding.repair.is_some(), finding.structure != DATABASE, "{finding:?}");
+                    assert_eq!(finding.repair.is_some(), mends(finding.structure), "{finding:?}");
                 }
-                if !findings.iter().any(|finding| finding.structure == DATABASE) {
+                if findings.iter().all(|finding| mends(finding.structure)) {
                     let other = copy(&device).await;
                     assert_eq!(look(&other, Repair::Apply).await, findings, "block at {at}, damage {damage}");
                     assert_eq!(look(&other, Repair::No).await, Vec::new(), "block at {at}, damage {damage}");
