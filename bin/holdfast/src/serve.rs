@@ -106,8 +106,8 @@ async fn stop_orphan(node: Running) -> ExitCode {
     ExitCode::FAILURE
 }
 
-#[expect(clippy::disallowed_methods, reason = "a thread of its own that has nothing else to do")]
 /// Ends this process some time after its supervisor has died, whatever it is at: it may be starting, or hang while it stops.
+#[expect(clippy::disallowed_methods, reason = "a thread of its own that has nothing else to do")]
 fn end_when_orphaned() -> CliResult<()> {
     if !kept_listeners::is_kept() {
         return Ok(());

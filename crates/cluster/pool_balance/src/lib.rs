@@ -67,8 +67,7 @@ pub struct Move<P, N> {
 }
 
 /// What each node of those that take pools, or have some, weighs.
-#[must_use]
-pub fn weights<P, N: Ord + Clone>(nodes: &[N], pools: &[Pool<P, N>]) -> BTreeMap<N, u64> {
+fn weights<P, N: Ord + Clone>(nodes: &[N], pools: &[Pool<P, N>]) -> BTreeMap<N, u64> {
     let mut weights: BTreeMap<N, u64> = nodes.iter().map(|node| (node.clone(), 0)).collect();
     for pool in pools {
         let weight = weights.entry(pool.owner.clone()).or_default();
