@@ -39,6 +39,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_authentication", smb_auth::fuzz::conversation),
     ("rpc_pipe", rpc::fuzz::pipe),
     ("rpc_ndr", rpc::fuzz::ndr),
+    ("counter_history_segment", counter_history::fuzz::segment),
+    ("counter_history_payloads", counter_history::fuzz::payloads),
     ("snapshot_diff", diff_format::fuzz::stream),
     ("snapshot_diff_records", diff_format::fuzz::records),
     ("vhdx_header", vhdx_format::fuzz::header),

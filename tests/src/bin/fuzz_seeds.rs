@@ -83,6 +83,9 @@ fn main() -> std::io::Result<()> {
     foreign[510..512].copy_from_slice(&[0x55, 0xaa]);
     foreign[1080..1082].copy_from_slice(&[0x53, 0xef]);
     seed("foreign_disk", &foreign)?;
+    let (segment, payloads) = counter_history::fuzz::sample();
+    seed("counter_history_segment", &segment)?;
+    seed("counter_history_payloads", &payloads)?;
     let (_, mut stream) = diff_format::fuzz::sample();
     stream.insert(0, 3);
     seed("snapshot_diff", &stream)?;

@@ -55,4 +55,12 @@ export async function loadShows({ open, until, options }) {
   await view.clean("performance under load");
   await view.picture("light-performance-load");
   await ended;
+  // The hour before: what the node has kept, and it is there when the page is loaded anew.
+  await view.go("", "Overview");
+  await page.getByRole("radio", { name: "1 hour" }).check({ force: true });
+  const kept = page.getByRole("img", { name: /^IOPS since \d\d:\d\d/ });
+  await kept.waitFor();
+  await page.getByText(/^The node has kept this since/).waitFor();
+  await view.clean("the last hour");
+  await view.picture("light-history");
 }

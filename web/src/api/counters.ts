@@ -7,14 +7,14 @@ import type { CounterKind, Counters, ObjectCounters, OperationCounters } from ".
 export type Rate = { iops: number; bytes: number; /** Mean, in milliseconds; null when there was none. */ latency: number | null };
 /** What a thing did between two looks. */
 export type Rates = { read: Rate; write: Rate; other: Rate; errors: number; inFlight: number };
-/** Minutes of rates for a chart, oldest first; null where there was no I/O to have a latency. */
+/** Rates for a chart, oldest first; null where nothing was counted, and where there was no I/O to have a latency. */
 export type Series = {
   /** Unix seconds. */
   time: number[];
-  readIops: number[];
-  writeIops: number[];
-  readBytes: number[];
-  writeBytes: number[];
+  readIops: (number | null)[];
+  writeIops: (number | null)[];
+  readBytes: (number | null)[];
+  writeBytes: (number | null)[];
   readLatency: (number | null)[];
   writeLatency: (number | null)[];
 };
@@ -118,7 +118,7 @@ class Sampler {
   }
 }
 
-const none = (): Series => ({
+export const none = (): Series => ({
   time: [], readIops: [], writeIops: [], readBytes: [], writeBytes: [], readLatency: [], writeLatency: [],
 });
 
@@ -140,27 +140,30 @@ function between(before: ObjectCounters, now: ObjectCounters, seconds: number): 
     read: rate(before.read, now.read, seconds),
     write: rate(before.write, now.write, seconds),
     other: rate(before.other, now.other, seconds),
-    errors: errors(now) - errors(before),
+    errors: errorsOf(now) - errorsOf(before),
     inFlight: now.in_flight ?? 0,
   };
 }
+
+/** The rate of what grew by so much. */
+export const rateOf = (grown: OperationCounters | null | undefined, seconds: number): Rate =>
+  grown
+    ? { iops: grown.operations / seconds, bytes: grown.bytes / seconds, latency: grown.operations > 0 ? grown.latency_ns / grown.operations / 1e6 : null }
+    : IDLE;
 
 function rate(before: OperationCounters | null | undefined, now: OperationCounters | null | undefined, seconds: number): Rate {
   if (!before || !now) return IDLE;
   const operations = now.operations - before.operations;
   // A thing that began anew counts from zero again.
   if (operations < 0) return IDLE;
-  return {
-    iops: operations / seconds,
-    bytes: (now.bytes - before.bytes) / seconds,
-    latency: operations > 0 ? (now.latency_ns - before.latency_ns) / operations / 1e6 : null,
-  };
+  const grown = { operations, bytes: now.bytes - before.bytes, errors: 0, latency_ns: now.latency_ns - before.latency_ns };
+  return rateOf(grown, seconds);
 }
 
-const errors = (item: ObjectCounters) =>
+export const errorsOf = (item: ObjectCounters) =>
   (item.read?.errors ?? 0) + (item.write?.errors ?? 0) + (item.other?.errors ?? 0);
 
-function sum(all: Rates[]): Rates {
+export function sum(all: Rates[]): Rates {
   const total = (of: (rates: Rates) => Rate): Rate => {
     const iops = all.reduce((sum, rates) => sum + of(rates).iops, 0);
     const time = all.reduce((sum, rates) => sum + of(rates).iops * (of(rates).latency ?? 0), 0);

@@ -40,6 +40,7 @@ export type QosSettings = Schemas["QosSettings"];
 export type SmbStatus = Schemas["SmbStatus"];
 export type CacheStatus = Schemas["CacheStatus"];
 export type Counters = Schemas["Counters"];
+export type History = Schemas["History"];
 export type CounterKind = Schemas["CounterKind"];
 export type ObjectCounters = Schemas["ObjectCounters"];
 export type OperationCounters = Schemas["OperationCounters"];

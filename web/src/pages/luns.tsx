@@ -159,7 +159,7 @@ function One({ name }: { name: string }) {
                 })}
               />
             </Card>
-            <Card title="Performance now"><Performance of={keyOf("lun", name)} /></Card>
+            <Card title="Performance"><Performance of={keyOf("lun", name)} /></Card>
             <Card title="How to attach it"><AttachLun lun={lun} /></Card>
             {open === "resize" && <ResizeDialog lun={lun} onClose={() => setOpen(null)} />}
             {open === "map" && <MapDialog lun={lun} onClose={() => setOpen(null)} />}

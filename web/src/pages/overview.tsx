@@ -24,7 +24,7 @@ export function Overview() {
               <Capacity status={now} />
               <Jobs status={now} />
             </div>
-            <Card title="Performance now" aside={<span className="help">what clients do with LUNs and shares</span>}>
+            <Card title="Performance" aside={<span className="help">what clients do with LUNs and shares</span>}>
               <Performance />
             </Card>
             <Counts status={now} />

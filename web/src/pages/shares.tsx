@@ -135,7 +135,7 @@ function One({ name }: { name: string }) {
                 })}
               />
             </Card>
-            <Card title="Performance now"><Performance of={keyOf("share", name)} /></Card>
+            <Card title="Performance"><Performance of={keyOf("share", name)} /></Card>
             <Card title="How to attach it"><AttachShare share={name} user={share.permission?.find((one) => one.who !== "Everyone")?.who ?? "USER"} /></Card>
             {open === "edit" && <EditDialog share={share} onClose={() => setOpen(null)} />}
             {open === "grant" && <GrantDialog share={share} onClose={() => setOpen(null)} />}

@@ -176,7 +176,7 @@ function State({ volume }: { volume: Volume }) {
           ]}
         />
       </Card>
-      <Card title="Performance now">
+      <Card title="Performance">
         {isHere(volume) ? <Performance of={keyOf("volume", volume.name)} /> : <p className="help">Node {volume.node} has it: the pages of that node show this.</p>}
       </Card>
       <div className="two">

@@ -1,4 +1,4 @@
-// A chart of the last minutes, drawn by uPlot.
+// A chart over time, drawn by uPlot.
 import { useEffect, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
@@ -10,10 +10,12 @@ const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 /** Seconds that a chart shows at least, so that the first looks do not fill it. */
 const SPAN = 120;
 
-export function Chart({ title, time, lines, format, least, binary = false }: {
+export function Chart({ title, time, span, lines, format, least, binary = false }: {
   title: string;
   /** Unix seconds. */
   time: number[];
+  /** What the chart shows of time, where that is not the last minutes up to now. */
+  span?: { from: number; to: number };
   lines: Line[];
   format: (value: number | null) => string;
   /** What the scale reaches at least, so that next to nothing does not look like much. */
@@ -44,7 +46,7 @@ export function Chart({ title, time, lines, format, least, binary = false }: {
           y: { range: (_plot, _min, max) => [0, Math.max((max ?? 0) * 1.1, least)] },
         },
         axes: [
-          { stroke: ink, grid: { show: false }, ticks: { stroke: grid, width: 1 }, space: 70, values: (_plot, all) => all.map(clock) },
+          { stroke: ink, grid: { show: false }, ticks: { stroke: grid, width: 1 }, space: 70, values: (plot, all) => all.map((unix) => clock(unix, (plot.scales.x?.max ?? 0) - (plot.scales.x?.min ?? 0))) },
           { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, size: 74, space: 30, ...(binary && { incrs: POWERS }), values: (_plot, all) => all.map((value) => (value === 0 ? "0" : format(value))) },
         ],
         series: [
@@ -77,7 +79,7 @@ export function Chart({ title, time, lines, format, least, binary = false }: {
     const last = time.at(-1);
     if (!chart || first === undefined || last === undefined) return;
     chart.setData([time, ...lines.map((line) => line.values)] as uPlot.AlignedData, false);
-    chart.setScale("x", { min: Math.min(first, last - SPAN), max: last });
+    chart.setScale("x", span ? { min: span.from, max: span.to } : { min: Math.min(first, last - SPAN), max: last });
   });
 
   const shown = at !== null && at < time.length ? at : time.length - 1;
@@ -92,13 +94,14 @@ export function Chart({ title, time, lines, format, least, binary = false }: {
           </span>
         ))}
       </figcaption>
-      <div ref={box} className="plot" role="img" aria-label={`${title} of the last minutes; now ${said}`} />
+      <div ref={box} className="plot" role="img" aria-label={`${title} ${span ? `since ${clock(span.from, span.to - span.from)}` : "of the last minutes"}; ${span ? "at its end" : "now"} ${said}`} />
     </figure>
   );
 }
 
-const clock = (unix: number) => {
-  const when = new Date(unix * 1000);
-  const two = (part: number) => String(part).padStart(2, "0");
-  return `${two(when.getUTCHours())}:${two(when.getUTCMinutes())}:${two(when.getUTCSeconds())}`;
+/** A moment, as exactly as a chart of so many seconds needs it; in UTC. */
+const clock = (unix: number, seconds: number) => {
+  const text = new Date(unix * 1000).toISOString();
+  if (seconds > 2 * 86_400) return text.slice(5, 10);
+  return seconds > 1800 ? text.slice(11, 16) : text.slice(11, 19);
 };

@@ -162,6 +162,20 @@ export function Choices<T extends string>({ label, value, onChange, options }: {
   );
 }
 
+/** One of a few short words, beside each other. */
+export function Segments<T extends string>({ label, value, onChange, options }: {
+  label: string;
+  value: T;
+  onChange: (value: T) => void;
+  options: { id: T; title: string }[];
+}) {
+  return (
+    <RadioGroup className="segments" aria-label={label} orientation="horizontal" value={value} onChange={(key) => onChange(key as T)}>
+      {options.map((option) => <Radio key={option.id} value={option.id} className="segment">{option.title}</Radio>)}
+    </RadioGroup>
+  );
+}
+
 export function Check({ value, onChange, children, help, disabled }: {
   value: boolean;
   onChange: (value: boolean) => void;

@@ -30,11 +30,22 @@ fn time(wall_ns: u64) -> String {
 impl Columns {
     /// Those of what is there now and of its sums, where `wants` the name.
     pub(super) fn of(counters: &Counters, wants: impl Fn(&str) -> bool) -> Self {
-        let kinds: BTreeSet<CounterKind> = counters.items.iter().map(|object| object.kind).collect();
-        let objects = counters.items.iter().map(|object| (object.kind, object.name.clone()));
-        let totals = kinds.into_iter().map(|kind| (kind, TOTAL.to_owned()));
-        let objects = objects.chain(totals).filter(|(_, name)| wants(name));
-        Self { node: counters.node.clone(), objects: objects.collect() }
+        let objects: Vec<_> =
+            counters.items.iter().map(|object| (object.kind, object.name.clone())).collect();
+        Self::new(&counters.node, &objects, wants)
+    }
+
+    /// Those of these things and of their sums, where `wants` the name.
+    pub(super) fn new<'a>(
+        node: &str,
+        things: impl IntoIterator<Item = &'a (CounterKind, String)>,
+        wants: impl Fn(&str) -> bool,
+    ) -> Self {
+        let mut objects: Vec<(CounterKind, String)> = things.into_iter().cloned().collect();
+        let kinds: BTreeSet<CounterKind> = objects.iter().map(|(kind, _)| *kind).collect();
+        objects.extend(kinds.into_iter().map(|kind| (kind, TOTAL.to_owned())));
+        objects.retain(|(_, name)| wants(name));
+        Self { node: node.to_owned(), objects }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -1,15 +1,17 @@
-//! `holdfast perf`: counters of a node as rates, live on a terminal or as samples for a file.
+//! `holdfast perf`: counters of a node as rates, live on a terminal, as samples for a file, or of the past.
 
 mod csv;
 mod names;
+mod past;
 pub(crate) mod rates;
 mod view;
+mod when;
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use control_api::{CounterKind, Counters, ObjectCounters};
+use control_api::{CounterKind, Counters, ObjectCounters, name_matches};
 use control_client::ClientError;
 use serde_json::json;
 use shard_runtime::{Clock, SystemClock};
@@ -17,6 +19,7 @@ use shard_runtime::{Clock, SystemClock};
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use rates::{Rates, between, totals};
+use when::When;
 
 /// Longest time between two looks: a day.
 const MAX_INTERVAL_SECONDS: f64 = 86_400.0;
@@ -26,7 +29,7 @@ const MIN_INTERVAL_SECONDS: f64 = 0.1;
 /// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares and sessions; processors.
 ///
 /// On a terminal a table that is drawn anew with each sample, the busiest first. Elsewhere one sample as a table, or what --csv,
-/// --json and --samples ask for.
+/// --json and --samples ask for. With --from what was then: each second is kept for an hour, each minute for 30 days.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only things of this kind; may be given several times.
@@ -45,6 +48,15 @@ pub(crate) struct Args {
     /// are there at the start.
     #[arg(long, conflicts_with = "json")]
     csv: bool,
+    /// Look back: from this moment on. 90s, 15m, 2h or 3d for so long ago, 13:45 for today, or 2026-11-27 13:45:10; in UTC.
+    #[arg(long, value_name = "WHEN", value_parser = when::parse, conflicts_with_all = ["interval", "samples"])]
+    from: Option<When>,
+    /// Until this moment.
+    #[arg(long, value_name = "WHEN", value_parser = when::parse, requires = "from", default_value = "now")]
+    to: When,
+    /// Seconds of a step of the past; if not given as many steps as fit a chart.
+    #[arg(long, value_name = "SECONDS", requires = "from", value_parser = clap::value_parser!(u64).range(1..=2_592_000))]
+    step: Option<u64>,
     /// Lines of the table at most.
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
@@ -59,6 +71,7 @@ enum Kind {
     Space,
     Disk,
     Processor,
+    Pool,
 }
 
 impl Kind {
@@ -71,6 +84,7 @@ impl Kind {
             CounterKind::Space => self == Self::Space,
             CounterKind::Disk => self == Self::Disk,
             CounterKind::Processor => self == Self::Processor,
+            CounterKind::Pool => self == Self::Pool,
         }
     }
 }
@@ -82,21 +96,6 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
         }
         _ => Err(format!("seconds from {MIN_INTERVAL_SECONDS} to {MAX_INTERVAL_SECONDS} are needed")),
     }
-}
-
-/// Whether a name matches a pattern, in which `*` stands for anything; case is not looked at, as in Get-Counter.
-fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name) = (pattern.to_lowercase(), name.to_lowercase());
-    let mut parts = pattern.split('*');
-    let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let mut parts: Vec<&str> = parts.collect();
-    let Some(last) = parts.pop() else { return rest.is_empty() };
-    let mut rest = rest;
-    for part in parts {
-        let Some(at) = rest.find(part) else { return false };
-        rest = rest.get(at + part.len()..).unwrap_or_default();
-    }
-    rest.ends_with(last)
 }
 
 /// What one look gave.
@@ -117,7 +116,7 @@ impl Args {
     }
 
     fn wants_name(&self, name: &str) -> bool {
-        self.object.as_ref().is_none_or(|pattern| matches(pattern, name))
+        self.object.as_ref().is_none_or(|pattern| name_matches(pattern, name))
     }
 
     async fn look(&self, context: &Context) -> Result<Counters, ClientError> {
@@ -129,6 +128,10 @@ impl Args {
 
 pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
     let clock = SystemClock::new();
+    if let Some(from) = args.from {
+        let span = past::Span { from, to: args.to, step: args.step };
+        return past::run(&args, &span, clock.wall().0 / 1_000_000_000, context).await;
+    }
     let live = std::io::stdout().is_terminal() && !args.csv && !context.json;
     let once = !live && !args.csv && !context.json;
     let samples = args.samples.or(once.then_some(1));
@@ -205,26 +208,4 @@ fn as_json(sample: &Sample) -> serde_json::Value {
         "problem": sample.problem,
         "items": sample.rates.iter().map(object).collect::<Vec<_>>(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn patterns_match_whole_names() {
-        for (pattern, name, want) in [
-            ("vm", "vm", true),
-            ("vm", "vm2", false),
-            ("VM*", "vm2", true),
-            ("*", "", true),
-            ("*disk*", "/d/disk1", true),
-            ("a*b*c", "a-b-b-c", true),
-            ("a*b*c", "a-c-b", false),
-            ("*aa", "a", false),
-            ("a*a", "a", false),
-        ] {
-            assert_eq!(matches(pattern, name), want, "{pattern} {name}");
-        }
-    }
 }

@@ -19,6 +19,7 @@ pub(super) fn set(kind: CounterKind) -> &'static str {
         CounterKind::Space => "LogicalDisk",
         CounterKind::Disk => "PhysicalDisk",
         CounterKind::Processor => "Processor",
+        CounterKind::Pool => "Storage Pool",
     }
 }
 
@@ -30,6 +31,7 @@ pub(super) fn counters(kind: CounterKind) -> &'static [Named] {
         CounterKind::Volume => VOLUME,
         CounterKind::Lun | CounterKind::Space | CounterKind::Disk => DISK,
         CounterKind::Processor => PROCESSOR,
+        CounterKind::Pool => POOL,
     }
 }
 
@@ -101,6 +103,13 @@ const PROCESSOR: &[Named] = &[
     ("% Interrupt Time", |rates| rates.processor.interrupt),
     ("% DPC Time", |rates| rates.processor.deferred),
     ("% Idle Time", |rates| rates.processor.idle),
+];
+
+/// How full it is.
+const POOL: &[Named] = &[
+    ("Used Bytes", |rates| rates.used),
+    ("Size Bytes", |rates| rates.size),
+    ("% Used", |rates| if rates.size > 0.0 { 100.0 * rates.used / rates.size } else { 0.0 }),
 ];
 
 /// Operations of all kinds that failed, per second.

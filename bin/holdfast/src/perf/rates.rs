@@ -100,6 +100,10 @@ pub(crate) struct Rates {
     pub(crate) received: f64,
     /// What a processor did.
     pub(crate) processor: ProcessorRates,
+    /// Bytes of a pool that are taken.
+    pub(crate) used: f64,
+    /// Bytes of a pool that may be.
+    pub(crate) size: f64,
 }
 
 impl Rates {
@@ -147,6 +151,8 @@ pub(crate) fn totals(rates: &[Rates]) -> Vec<Rates> {
         sum.sent += each.sent;
         sum.received += each.received;
         sum.processor = sum.processor.plus(each.processor);
+        sum.used += each.used;
+        sum.size += each.size;
     }
     let named = |(kind, (count, sum)): (CounterKind, (f64, Rates))| {
         let processor = sum.processor.over(count);
@@ -208,7 +214,60 @@ fn of(before: &ObjectCounters, now: &ObjectCounters, seconds: f64) -> Option<Rat
         sent: grown(before.sent_bytes, now.sent_bytes)?,
         received: grown(before.received_bytes, now.received_bytes)?,
         processor: processor(before.processor, now.processor),
+        used: now.used_bytes.unwrap_or(0) as f64,
+        size: now.size_bytes.unwrap_or(0) as f64,
     })
+}
+
+/// What a thing did in a step in which its counters grew by so much.
+pub(crate) fn grown(growth: &ObjectCounters, seconds: f64) -> Rates {
+    let zero = ObjectCounters {
+        read: Some(OperationCounters::default()),
+        write: Some(OperationCounters::default()),
+        other: Some(OperationCounters::default()),
+        requests: Some(0),
+        sent_bytes: Some(0),
+        received_bytes: Some(0),
+        processor: Some(ProcessorCounters::default()),
+        ..ObjectCounters::new(growth.kind, growth.name.clone())
+    };
+    // Nothing is below zero. A step in which nothing was counted has no rates.
+    let rates = if seconds > 0.0 { of(&zero, growth, seconds) } else { None };
+    rates.unwrap_or_else(|| Rates { kind: growth.kind, name: growth.name.clone(), ..Rates::default() })
+}
+
+/// The mean of what one thing did in several steps of so many seconds.
+pub(crate) fn mean<'a>(steps: impl Iterator<Item = (f64, &'a Rates)>) -> Rates {
+    let mut mean = Rates::default();
+    let mut counted = 0.0;
+    for (seconds, rates) in steps {
+        counted += seconds;
+        // Each step counts by its share of the time so far.
+        let part = ratio(seconds, counted);
+        let toward = |mean: &mut f64, value: f64| *mean += (value - *mean) * part;
+        let operations = |mean: &mut OperationRates, value: &OperationRates| {
+            toward(&mut mean.per_second, value.per_second);
+            toward(&mut mean.bytes_per_second, value.bytes_per_second);
+            toward(&mut mean.errors_per_second, value.errors_per_second);
+            toward(&mut mean.queue, value.queue);
+        };
+        operations(&mut mean.read, &rates.read);
+        operations(&mut mean.write, &rates.write);
+        operations(&mut mean.other, &rates.other);
+        toward(&mut mean.in_flight, rates.in_flight);
+        toward(&mut mean.requests, rates.requests);
+        toward(&mut mean.sent, rates.sent);
+        toward(&mut mean.received, rates.received);
+        toward(&mut mean.processor.user, rates.processor.user);
+        toward(&mut mean.processor.privileged, rates.processor.privileged);
+        toward(&mut mean.processor.interrupt, rates.processor.interrupt);
+        toward(&mut mean.processor.deferred, rates.processor.deferred);
+        toward(&mut mean.processor.idle, rates.processor.idle);
+        toward(&mut mean.used, rates.used);
+        toward(&mut mean.size, rates.size);
+        (mean.kind, mean.name) = (rates.kind, rates.name.clone());
+    }
+    mean
 }
 
 /// The seconds between two looks, and what all that was there both times did; `None` when the node has counted from zero between

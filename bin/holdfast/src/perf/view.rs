@@ -11,16 +11,16 @@ use crate::units::{bytes, time};
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// A number per second.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value == 0.0 || value >= 10.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
-fn volume(value: f64) -> String {
+pub(super) fn volume(value: f64) -> String {
     if value == 0.0 { "0".to_owned() } else { bytes(value as u64) }
 }
 
 /// Milliseconds, where anything ended.
-fn milliseconds(rates: &OperationRates) -> String {
+pub(super) fn milliseconds(rates: &OperationRates) -> String {
     if rates.per_second == 0.0 { String::new() } else { format!("{:.3}", rates.latency() * 1000.0) }
 }
 
@@ -71,9 +71,14 @@ pub(super) fn show(sample: &Sample, number: u64, top: usize, live: bool) {
             );
         }
     }
+    for pool in sample.rates.iter().filter(|rates| rates.kind == CounterKind::Pool && rates.name != TOTAL) {
+        let percent = if pool.size > 0.0 { 100.0 * pool.used / pool.size } else { 0.0 };
+        outln!("pool {}: {} of {} used ({percent:.0} %)", pool.name, volume(pool.used), volume(pool.size));
+    }
+    let is_aside = |rates: &&Rates| is_processor(rates) || rates.kind == CounterKind::Pool;
     // A table of all things needs no sums of them, unless they are what was asked for.
     let only_sums = sample.rates.iter().all(|rates| rates.name == TOTAL);
-    let in_table = |rates: &&Rates| !is_processor(rates) && (only_sums || rates.name != TOTAL);
+    let in_table = |rates: &&Rates| !is_aside(rates) && (only_sums || rates.name != TOTAL);
     let mut rates: Vec<&Rates> = sample.rates.iter().filter(in_table).collect();
     if rates.is_empty() && !sample.rates.is_empty() {
         return;

@@ -26,6 +26,8 @@ pub enum CounterKind {
     Disk,
     /// A processor of the node's machine, whoever uses it.
     Processor,
+    /// A pool: how full it is.
+    Pool,
 }
 
 /// Operations of one kind since the node began to count. All of it only grows until the thing or the node begins anew.
@@ -88,6 +90,12 @@ pub struct ObjectCounters {
     /// What a processor did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<ProcessorCounters>,
+    /// Bytes of a pool that data has taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_bytes: Option<u64>,
+    /// Bytes of a pool that data may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<u64>,
 }
 
 impl ObjectCounters {

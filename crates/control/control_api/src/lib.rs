@@ -39,6 +39,7 @@ mod disk;
 mod event;
 mod fault;
 mod file;
+mod history;
 mod http;
 mod iscsi;
 mod job;
@@ -92,6 +93,7 @@ pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, R
 pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
+pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{
     AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, Lun, LunConfig,

@@ -163,6 +163,16 @@ const CORE: &[Route] = &[
         "Raw counters of everything that does I/O: differences of two answers are rates.",
         json::<Counters>(),
     ),
+    with_query(
+        get(
+            Viewer,
+            "/history",
+            "history",
+            "What counters were, in steps: each second for an hour, each minute for 30 days.",
+            json::<History>(),
+        ),
+        &["from_unix_ms", "to_unix_ms", "step_seconds", "kind", "name", "sum"],
+    ),
     get(
         Administrator,
         "/inspect",

@@ -49,6 +49,7 @@ mod network;
 mod node;
 pub mod offline;
 mod open_told;
+mod past;
 mod running;
 mod socket;
 mod system;

@@ -56,6 +56,7 @@ pub struct Running {
     keeping: JoinHandle<()>,
     expecting: JoinHandle<()>,
     sweeping: JoinHandle<()>,
+    remembering: JoinHandle<()>,
 }
 
 impl Running {
@@ -202,6 +203,7 @@ impl Running {
         let keeping = tokio::spawn(node.clone().keep_addresses());
         let expecting = tokio::spawn(node.clone().keep_expected_shares());
         let sweeping = tokio::spawn(node.clone().sweep());
+        let remembering = tokio::spawn(node.clone().remember());
         tracing::info!(socket = %path.display(), "node is running");
         Ok(Self {
             node,
@@ -216,6 +218,7 @@ impl Running {
             keeping,
             expecting,
             sweeping,
+            remembering,
         })
     }
 
@@ -272,6 +275,7 @@ impl Running {
         let _ = self.keeping.await;
         let _ = self.expecting.await;
         let _ = self.sweeping.await;
+        let _ = self.remembering.await;
         if let Some(part) = self.part {
             part.stop().await;
         }

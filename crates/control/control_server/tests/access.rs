@@ -40,6 +40,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("openapi", Looks),
     ("status", Looks),
     ("counters", Looks),
+    ("history", Looks),
     ("inspect", Looks),
     ("disk_list", Looks),
     ("disk_select", Looks),

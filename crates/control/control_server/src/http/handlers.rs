@@ -10,9 +10,9 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
-    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, IscsiUpdate, List, LogCreate, LunCreate,
-    LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk,
-    TargetConfig, TargetUpdate, VolumeCreate, VolumeRename, VolumeUpdate,
+    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, HistoryQuery, IscsiUpdate, List, LogCreate,
+    LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate, PortalConfig, Rebalance, RemoveDisk,
+    ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeRename, VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -85,6 +85,9 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
         "status" => handle(f, async |State(n): S| answer(n.status().await)),
         "inspect" => handle(f, async |State(n): S| answer(n.inspect().await)),
         "counters" => handle(f, async |State(n): S| Json(n.counters())),
+        "history" => {
+            handle(f, async |State(n): S, Params(q): Params<HistoryQuery>| answer(n.history(q).await))
+        }
         "disk_list" => handle(f, async |State(n): S| answer(n.disk_list().await.map(List::from))),
         "disk_select" => handle(f, async |State(n): S, Sent(b): Sent<DiskSelect>| {
             answer(n.disk_select(b).await.map(List::from))

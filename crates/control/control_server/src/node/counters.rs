@@ -4,6 +4,7 @@ use control_api::{CounterKind, Counters, IoCounters, ObjectCounters, OperationCo
 use observe::{IoTotals, KindTotals};
 
 use super::Node;
+use super::pool_summary::summary;
 
 /// What a disk has done, as its description says it.
 pub(super) fn io_counters(totals: IoTotals) -> IoCounters {
@@ -77,6 +78,13 @@ impl Node {
         }
         for slot in self.pools.lock().values() {
             let Some(pool) = &slot.handle else { continue };
+            let space = summary(&pool.info());
+            let size = space.capacity_bytes.saturating_sub(space.reserved_bytes);
+            items.push(ObjectCounters {
+                used_bytes: Some(size.saturating_sub(space.free_bytes)),
+                size_bytes: Some(size),
+                ..ObjectCounters::new(CounterKind::Pool, slot.name.clone())
+            });
             // Two pools may have spaces of one name.
             let named =
                 |(space, totals)| object(CounterKind::Space, format!("{}/{space}", slot.name), totals);

@@ -18,6 +18,7 @@ mod files;
 mod findings;
 mod fullness;
 mod held_addresses;
+mod history;
 mod iscsi;
 mod known;
 mod log_homes;
@@ -85,6 +86,7 @@ use crate::data_dir::DataDir;
 use crate::events::Events;
 use crate::jobs::Jobs;
 use crate::network::{Limits, Network};
+use crate::past::Past;
 pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
 use disk_table::DiskTable;
@@ -217,6 +219,7 @@ pub struct Node {
     audit: Audit,
     network: Network,
     events: Events,
+    past: Past,
     changing: Changing,
     addresses: held_addresses::Addresses,
     pool_loads: pool_load::PoolLoads,
@@ -267,6 +270,7 @@ impl Node {
             moved: quiet::Moved::default(),
             balancing: tokio::sync::Mutex::new(()),
             audit: Audit::new(data.join("audit.jsonl")),
+            past: Past::open(&data),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,
             config,
