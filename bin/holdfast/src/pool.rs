@@ -483,6 +483,7 @@ fn print_detail(detail: &PoolDetail) {
     if detail.pool.reserved_bytes > 0 {
         outln!("Kept from new data, for what a lost disk holds: {}.", bytes(detail.pool.reserved_bytes));
     }
+    upkeep::print_forecast(detail.pool.forecast.as_ref());
     upkeep::print_scrub(&detail.scrub);
     upkeep::print_balance(&detail.balance);
 }

@@ -41,6 +41,7 @@ export type SmbStatus = Schemas["SmbStatus"];
 export type CacheStatus = Schemas["CacheStatus"];
 export type Counters = Schemas["Counters"];
 export type History = Schemas["History"];
+export type PoolForecast = Schemas["PoolForecast"];
 export type CounterKind = Schemas["CounterKind"];
 export type ObjectCounters = Schemas["ObjectCounters"];
 export type OperationCounters = Schemas["OperationCounters"];

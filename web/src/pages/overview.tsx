@@ -1,6 +1,6 @@
 // Is the data safe, is performance kept, does space last? In this order, at one look.
 import { usePools, useStatus } from "../api/queries";
-import type { Status } from "../api/types";
+import type { PoolForecast, Status } from "../api/types";
 import { ButtonLink } from "../parts/controls";
 import { bytes, duration, many, percent } from "../parts/format";
 import { Icon, type IconName } from "../parts/icons";
@@ -73,7 +73,10 @@ function Capacity({ status }: { status: Status }) {
             {pools.data?.items.slice(0, 6).map((pool) => (
               <li key={pool.guid}>
                 <a href={to("pools", pool.name)}>{pool.name}</a>
-                <span>{bytes(pool.free_bytes)} free, {percent(pool.allocated_bytes, pool.capacity_bytes).toFixed(0)} % in use</span>
+                <span>
+                  {bytes(pool.free_bytes)} free, {percent(pool.allocated_bytes, pool.capacity_bytes).toFixed(0)} % in use
+                  {pool.forecast && <small className="help"> {outlook(pool.forecast)}</small>}
+                </span>
               </li>
             ))}
           </ul>
@@ -81,6 +84,12 @@ function Capacity({ status }: { status: Status }) {
       )}
     </Card>
   );
+}
+
+/** When a pool will be full, in a few words. */
+function outlook({ full_in_days: days, growth_bytes_per_day: growth }: PoolForecast): string {
+  if (days !== null && days !== undefined) return `full in about ${many(days, "day")} at ${bytes(growth)} a day`;
+  return growth < 0 ? `empties by ${bytes(-growth)} a day` : "does not grow";
 }
 
 function Jobs({ status }: { status: Status }) {

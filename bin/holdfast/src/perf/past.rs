@@ -42,7 +42,7 @@ fn kind_word(kind: Kind) -> Vec<String> {
 fn question(args: &Args, span: &Span, now: u64) -> Result<String, CliError> {
     let (from, to) = (span.from.unix(now), span.to.unix(now));
     if to <= from {
-        return Err(CliError::here(format!(
+        return Err(CliError::Usage(format!(
             "the span ends at {} UTC, which is not after its beginning at {} UTC",
             time(to),
             time(from)

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use control_api::{Balance, RebalanceReport, Scrub};
+use control_api::{Balance, PoolForecast, RebalanceReport, Scrub};
 
 use crate::table::{Table, or_dash};
 use crate::units::bytes;
@@ -45,6 +45,16 @@ pub(super) fn print_rebalance(report: &RebalanceReport) {
         (left, None) => outln!("{} would be moved.", bytes(left)),
         (left, Some(_)) => outln!("{} to move.", bytes(left)),
     }
+}
+
+/// Says when a pool will be full, where that can be told.
+pub(super) fn print_forecast(forecast: Option<&PoolForecast>) {
+    let Some(forecast) = forecast else { return };
+    let growth = bytes(forecast.growth_bytes_per_day.unsigned_abs());
+    let word = if forecast.growth_bytes_per_day < 0 { "Empties" } else { "Grows" };
+    let full = forecast.full_in_days.map(|days| format!(": it will be full in about {days} days"));
+    let over = forecast.over_hours;
+    outln!("{word} by {growth} a day, by the last {over} hours{}.", full.unwrap_or_default());
 }
 
 /// Where the scrub stands, as a line of `pool show`.

@@ -105,9 +105,9 @@ pub use listener::Listener;
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
 pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{
-    AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolImport,
-    PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState, RemoveDisk,
-    ReplaceDisk, SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
+    AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolForecast,
+    PoolImport, PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState,
+    RemoveDisk, ReplaceDisk, SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
 };
 pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
 pub use pool_home::check_home;

@@ -38,6 +38,18 @@ pub enum PoolState {
     Elsewhere,
 }
 
+/// How a pool fills up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolForecast {
+    /// Bytes by which it grows in a day; below zero when it empties. The median over the time that was looked at, so that one large copy does not count.
+    pub growth_bytes_per_day: i64,
+    /// Hours that were looked at: a day at least, a week at most.
+    pub over_hours: u64,
+    /// Days until it is full when it goes on like that; absent when it does not fill up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_in_days: Option<u64>,
+}
+
 /// A pool in a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pool {
@@ -88,6 +100,9 @@ pub struct Pool {
     /// Why it stays with its node whatever that has to do, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stays: Option<String>,
+    /// When it will be full. Absent while this node has seen less than a day of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast: Option<PoolForecast>,
 }
 
 /// A disk as a pool sees it.

@@ -39,6 +39,7 @@ mod differences;
 mod entropy;
 mod events;
 mod files;
+mod forecast;
 mod http;
 mod jobs;
 pub mod local;

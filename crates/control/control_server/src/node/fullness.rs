@@ -44,7 +44,7 @@ impl Fullness {
 }
 
 /// Bytes of a pool that data may take.
-fn for_data(pool: &Pool) -> u64 {
+pub(super) fn for_data(pool: &Pool) -> u64 {
     pool.capacity_bytes.saturating_sub(pool.reserved_bytes)
 }
 

@@ -9,6 +9,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Node;
+use super::forecast::LOOK_EVERY as LOOK_AHEAD_EVERY;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What is asked for where nobody says from when on.
@@ -29,6 +30,7 @@ impl Node {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failed = false;
+        let mut looked_ahead = None;
         loop {
             let stops = tokio::select! {
                 () = self.stopped() => true,
@@ -47,10 +49,15 @@ impl Node {
             if stops {
                 return;
             }
+            let now = self.clock.now();
+            if looked_ahead.is_none_or(|last| now.since(last) >= LOOK_AHEAD_EVERY) {
+                looked_ahead = Some(now);
+                self.look_ahead().await;
+            }
         }
     }
 
-    fn wall_ms(&self) -> u64 {
+    pub(super) fn wall_ms(&self) -> u64 {
         self.clock.wall().0 / 1_000_000
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod elsewhere;
 mod expected;
 mod files;
 mod findings;
+mod forecast;
 mod fullness;
 mod held_addresses;
 mod history;
@@ -84,6 +85,7 @@ use crate::cluster::order::Changing;
 use crate::config_store::ConfigStore;
 use crate::data_dir::DataDir;
 use crate::events::Events;
+use crate::forecast::Forecasts;
 use crate::jobs::Jobs;
 use crate::network::{Limits, Network};
 use crate::past::Past;
@@ -220,6 +222,7 @@ pub struct Node {
     network: Network,
     events: Events,
     past: Past,
+    forecasts: Forecasts,
     changing: Changing,
     addresses: held_addresses::Addresses,
     pool_loads: pool_load::PoolLoads,
@@ -271,6 +274,7 @@ impl Node {
             balancing: tokio::sync::Mutex::new(()),
             audit: Audit::new(data.join("audit.jsonl")),
             past: Past::open(&data),
+            forecasts: Forecasts::default(),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,
             config,

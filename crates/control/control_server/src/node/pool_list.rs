@@ -41,7 +41,8 @@ impl Node {
     /// A pool of this node for a list.
     fn summary_of(&self, info: &PoolInfo) -> Pool {
         let load = self.pool_loads.of(info.guid);
-        Pool { load, stays: self.why_stays(info.guid, info), ..summary(info) }
+        let pool = summary(info);
+        Pool { load, stays: self.why_stays(info.guid, info), forecast: self.forecast_of(&pool), ..pool }
     }
 
     /// A pool with its parts.
@@ -85,6 +86,7 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         address: None,
         home: Vec::new(),
         load: None,
+        forecast: None,
         stays: None,
     }
 }

@@ -37,6 +37,7 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
         address: None,
         home: Vec::new(),
         load: None,
+        forecast: None,
         stays: None,
     }
 }

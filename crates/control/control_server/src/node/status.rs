@@ -56,7 +56,9 @@ impl Node {
             .collect();
         let mut issues = self.pool_issues();
         issues.extend(self.claimant_issues());
-        issues.extend(pools.iter().filter_map(|pool| self.space_issue(pool)));
+        issues.extend(
+            pools.iter().filter_map(|pool| self.space_issue(pool).or_else(|| self.forecast_issue(pool))),
+        );
         let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());

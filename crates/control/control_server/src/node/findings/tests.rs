@@ -95,6 +95,7 @@ fn pool(state: PoolState) -> Pool {
         address: None,
         home: Vec::new(),
         load: None,
+        forecast: None,
         stays: None,
         epoch: 0,
     }
