@@ -34,6 +34,7 @@
 //!
 //! Not done here: waiting, wake-ups, latency at the volume (`qos_gate`); what policies are (`qos_policy`).
 
+mod capacity;
 mod class;
 mod counters;
 mod divide;
@@ -43,11 +44,12 @@ mod queue;
 mod scheduler;
 mod terms;
 
+pub use capacity::Learnt;
 pub use class::ClassId;
 pub use counters::{FlowCounters, FlowState, KindCounters};
 pub use divide::divide;
 pub use queue::RequestId;
-pub use scheduler::{Dispatched, FlowId, Next, Refusal, Scheduler};
+pub use scheduler::{Answer, Dispatched, FlowId, Next, Promised, Refusal, Scheduler};
 pub use terms::{DEFAULT_BURST, Settings, Terms};
 
 /// What a request does with the medium; the two are counted apart and scheduled alike.
