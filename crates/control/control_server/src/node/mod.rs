@@ -42,6 +42,7 @@ mod pools;
 mod processors;
 mod qos;
 mod qos_subjects;
+mod qos_volumes;
 mod quiet;
 mod replacement;
 mod restarts;

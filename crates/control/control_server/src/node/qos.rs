@@ -11,7 +11,7 @@ use qos_policy::{Effective, Measured};
 use uuid::Uuid;
 
 use super::luns::new_guid;
-use super::{Node, confirm, missing, taken};
+use super::{Node, confirm, missing, qos_volumes, taken};
 use crate::backend::FlowOn;
 
 /// LUNs that are named where many have a policy.
@@ -54,6 +54,7 @@ impl Node {
             let qos = &mut config.qos;
             qos.unit_bytes = update.unit_bytes.unwrap_or(qos.unit_bytes);
             qos.volume_depth = update.volume_depth.unwrap_or(qos.volume_depth);
+            qos.latency_target_us = update.latency_target_us.unwrap_or(qos.latency_target_us);
             Ok(*qos)
         })
         .await
@@ -182,7 +183,9 @@ impl Node {
         if self.config.with(|config| config.qos_assignments.is_empty() && config.qos_places.is_empty()) {
             return Vec::new();
         }
-        issues(&self.config.get(), &self.qos_flow_list())
+        let mut issues = issues(&self.config.get(), &self.qos_flow_list());
+        issues.extend(qos_volumes::issues(&self.qos_volume_list()));
+        issues
     }
 
     /// What initiators do with LUNs and clients with files, those in trouble first.
@@ -206,7 +209,7 @@ struct Known<'a> {
     effective: Effective<'a>,
 }
 
-fn describe_all(config: &Config, node: &str, reports: Vec<FlowOn>) -> Vec<QosFlow> {
+pub(super) fn describe_all(config: &Config, node: &str, reports: Vec<FlowOn>) -> Vec<QosFlow> {
     let policies = config.policies();
     let luns: BTreeMap<&str, &LunConfig> = config.luns.iter().map(|lun| (lun.name.as_str(), lun)).collect();
     let known = |FlowOn { volume, guid, report }: FlowOn| {
