@@ -11,7 +11,7 @@ use qos_policy::{Effective, Measured};
 use uuid::Uuid;
 
 use super::luns::new_guid;
-use super::{Node, confirm, missing, qos_volumes, taken};
+use super::{Node, confirm, missing, taken};
 use crate::backend::FlowOn;
 
 /// LUNs that are named where many have a policy.
@@ -183,9 +183,7 @@ impl Node {
         if self.config.with(|config| config.qos_assignments.is_empty() && config.qos_places.is_empty()) {
             return Vec::new();
         }
-        let mut issues = issues(&self.config.get(), &self.qos_flow_list());
-        issues.extend(qos_volumes::issues(&self.qos_volume_list()));
-        issues
+        issues(&self.config.get(), &self.qos_flow_list())
     }
 
     /// What initiators do with LUNs and clients with files, those in trouble first.

@@ -22,6 +22,11 @@ impl Node {
         let described = describe_all(&config, &self.name(), flows);
         volumes(&self.name(), queues, &on, &described)
     }
+
+    /// What is wrong with what volumes promise, for the status.
+    pub(super) fn qos_volume_issues(&self) -> Vec<Issue> {
+        issues(&volumes(&self.name(), self.backends.iscsi.queues(), &[], &[]))
+    }
 }
 
 /// `on`: which volume each flow is on, as far as that is known by more than its name.
@@ -61,7 +66,7 @@ fn volumes(node: &str, queues: Vec<QueueOf>, on: &[Option<Uuid>], flows: &[QosFl
 }
 
 /// Volumes of which more is promised than they do.
-pub(super) fn issues(volumes: &[QosVolume]) -> Vec<Issue> {
+fn issues(volumes: &[QosVolume]) -> Vec<Issue> {
     let promised_too_much = |volume: &&QosVolume| {
         volume.capacity.is_some_and(|capacity| {
             u128::from(volume.promised) * 100 > u128::from(capacity) * u128::from(100 + NEARLY)
