@@ -77,7 +77,7 @@ def serial(node, micros):
 
 
 def name(number):
-    return "lun%d" % number
+    return "bench" if number == 1 else "lun%d" % number
 
 
 def maximum(node, rows):
@@ -273,11 +273,8 @@ def main():
     node = Holdfast(os.path.join(MEMORY, "qos"), PORT, LUN_MIB, disks=SLOW_DISKS, disk_mib=4096)
     rows = []
     try:
-        for number in range(1, LUNS + 1):
-            words = ["--volume", "bench", "--size", "%dMiB" % LUN_MIB, "--group", "everyone", "--target", IQN, "--number", str(number)]
-            node.cli("lun", "create", name(number), *words) if number > 1 else node.cli("lun", "remove", "bench")
-            if number == 1:
-                node.cli("lun", "create", name(number), *words)
+        for number in range(2, LUNS + 1):
+            node.lun(name(number), LUN_MIB, number)
         # What was never written is read without a disk.
         Load(range(1, LUNS + 1), 2, 1 << 20, seconds=8, warm_up=0, write=100).result()
         for part in parts:
