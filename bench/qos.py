@@ -96,16 +96,19 @@ def maximum(node, rows):
 def minimum(node, rows):
     serial(node, SLOW_US)
     try:
-        for depth, promised in ((8, 1000), (1, 300)):
+        for depth in (8, 1):
             alone, quiet, _ = Load([1], depth).done()
+            promised = int(alone * 0.6)
             found = {}
             for case in ("without a policy", "with a minimum of %d" % promised):
                 if "with a" in case:
                     policy(node, "min", "--min-iops", str(promised), luns=[name(1)])
-                crowd = Load(range(2, 18), 64, seconds=SECONDS + 6, warm_up=0)
-                time.sleep(4)
-                got, p99, _ = Load([1], depth).done()
+                crowd = Load(range(2, 18), 64, seconds=SECONDS + 8, warm_up=0)
+                time.sleep(1)
+                mine = Load([1], depth, warm_up=5)
+                time.sleep(4 + SECONDS / 2)
                 volume = json.loads(node.cli("--json", "qos", "volume", "list"))["items"][0]
+                got, p99, _ = mine.done()
                 others, _, _ = crowd.done()
                 found[case] = (got, p99)
                 print(depth, case, round(got), "p99 %.1f ms, alone %.0f IOPS %.1f ms;" % (p99, alone, quiet), "others %.0f" % others, volume,

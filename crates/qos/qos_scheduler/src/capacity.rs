@@ -152,6 +152,8 @@ pub(crate) struct Capacity {
     /// Until when it counts that a minimum was missed, and with how many requests at the volume.
     missed: (u64, u32),
     suffered: u64,
+    /// Mean latency of the window before, in which somebody suffered, too.
+    mean_before: u64,
     learnt: Learnt,
 }
 
@@ -187,6 +189,7 @@ impl Capacity {
             believed: (0, 0),
             missed: (0, 0),
             suffered: 0,
+            mean_before: 0,
             learnt: Learnt::default(),
         }
     }
@@ -305,9 +308,13 @@ impl Capacity {
     fn follow(&mut self, now: u64, suffering: Suffering, volume: Volume, slowdown: u64) {
         let Volume { most, target, .. } = volume;
         let wanted = if suffering == Suffering::Share { SHARE_TARGET } else { MINIMUM_TARGET };
+        // A load that is just coming is not compared with itself a moment later.
+        let mean = self.nanos / self.answers.max(1);
+        let before = std::mem::replace(&mut self.mean_before, mean);
+        let steady = mean <= before.saturating_add(before / 4);
         // By how much the latency is above the target, in thousandths of that.
         let above = if target > 0 {
-            permille(u128::from(self.nanos / self.answers.max(1)), u128::from(target))
+            permille(u128::from(mean), u128::from(target))
         } else {
             permille(u128::from(slowdown), u128::from(wanted))
         };
@@ -320,7 +327,11 @@ impl Capacity {
         }
         let (until, missed_at) = self.missed;
         let room = now >= until || depth < missed_at - missed_at / 4;
-        if above > 1000 && !believed {
+        // Against what is quiet it is judged by what the trial has found: above that by so much, it was wrong, or more has come.
+        if above > 1000 && (!believed || target == 0) {
+            if !steady {
+                return;
+            }
             let kept = permille(1000, u128::from(above)).clamp(250, 900);
             self.cut(used, kept, volume);
         } else if suffering == Suffering::Missed && !believed && used > LEAST {

@@ -186,15 +186,15 @@ fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64
     let promised = u128::from(min) * u128::from(span) / u128::from(SECOND / 1000);
     let promised = u64::try_from(promised).unwrap_or(u64::MAX);
     let got = window.units.saturating_mul(1000);
+    let due = (u128::from(promised) * u128::from(MET) / 1000) as u64;
     if under_way < BUSY {
         window.behind = 0;
     } else {
-        let due = (u128::from(promised) * u128::from(MET) / 1000) as u64;
         // What was missed long ago is not held against the volume: nobody catches that up.
         window.behind = if got >= due { window.behind / 2 } else { window.behind.saturating_add(due - got) };
         window.behind = window.behind.min(min.saturating_mul(200).max(2 * BEHIND));
     }
-    if window.behind > BEHIND.max(min.saturating_mul(50)) {
+    if got < due && window.behind > BEHIND.max(min.saturating_mul(50)) {
         Suffering::Missed
     } else if under_way >= USES && u128::from(got) * 1000 < u128::from(promised) * u128::from(COMFORTABLE) {
         Suffering::Minimum

@@ -104,6 +104,23 @@ fn a_minimum_on_a_disk_that_was_never_quiet_is_met() {
     }
 }
 
+/// A cut is compared with what was before it: with a load that was still coming then, it would seem to be in vain.
+#[test]
+fn neighbours_that_come_one_by_one_are_held_back_as_well() {
+    let mut volume = volume(4, Box::new(|_, n| jitter(MS, n)));
+    let protected = volume.deep(promised(1200), 4, 4096);
+    settle(&mut volume, 2);
+    for _ in 0..16 {
+        neighbours(&mut volume, 1, 64);
+        volume.run(37 * MS);
+    }
+    let since = settle(&mut volume, 2);
+    volume.run(5 * S);
+    let rate = volume.rate(protected, since);
+    assert!(rate >= 1180, "{rate}, {:?}", volume.learnt());
+    assert!(volume.sum(since) >= 3900, "{}", volume.sum(since));
+}
+
 #[test]
 fn once_who_has_a_minimum_is_gone_all_places_are_used_again() {
     let mut volume = flash();
