@@ -31,6 +31,8 @@ const FEW: u64 = 8;
 const STALLED: u64 = 1000 * MS;
 /// How long the lowest latency counts: between one and two of these.
 const EPOCH: u64 = 150_000 * MS;
+/// So many windows in a row have to show that a cut is in vain.
+const DOUBTS: u32 = 3;
 /// How long what a trial found is believed.
 const BELIEVED: u64 = 10_000 * MS;
 /// After nobody has suffered for so long, more are let to the volume.
@@ -124,6 +126,8 @@ struct Trial {
     to: u32,
     /// Answers to come of what was at the volume before.
     stale: u64,
+    /// Windows that have shown that it does not help.
+    doubts: u32,
     /// Mean latencies before it, by cell.
     before: [u64; CELLS],
 }
@@ -286,7 +290,10 @@ impl Capacity {
         self.learnt.slowdown_permille = smoothed(self.learnt.slowdown_permille, slowdown);
         let trial = self.trial.take_if(|trial| trial.stale == 0);
         let in_vain = trial.is_some_and(|trial| self.was_in_vain(&trial));
-        if let Some(trial) = trial
+        if let Some(trial) = trial.filter(|trial| in_vain && trial.doubts + 1 < DOUBTS) {
+            // Perhaps the node itself stood still for a moment.
+            self.trial = Some(Trial { doubts: trial.doubts + 1, ..trial });
+        } else if let Some(trial) = trial
             && in_vain
         {
             self.held = (trial.from < most).then_some(trial.from);
@@ -353,7 +360,7 @@ impl Capacity {
         }
         let before = self.cells.map(|cell| cell.mean().unwrap_or(0));
         let stale = volume.there.saturating_sub(volume.stuck);
-        self.trial = Some(Trial { from: used, to, stale: u64::from(stale), before });
+        self.trial = Some(Trial { from: used, to, stale: u64::from(stale), doubts: 0, before });
         self.set(to, volume.most);
     }
 

@@ -112,7 +112,7 @@ fn neighbours_that_come_one_by_one_are_held_back_as_well() {
     settle(&mut volume, 2);
     for _ in 0..16 {
         neighbours(&mut volume, 1, 64);
-        volume.run(37 * MS);
+        volume.run(90 * MS);
     }
     let since = settle(&mut volume, 2);
     volume.run(5 * S);
