@@ -156,7 +156,7 @@ pub(crate) struct Capacity {
     /// Until when it counts that a minimum was missed, and with how many requests at the volume.
     missed: (u64, u32),
     suffered: u64,
-    /// Mean latency of the window before, in which somebody suffered, too.
+    /// Mean latency of the window before.
     mean_before: u64,
     learnt: Learnt,
 }
@@ -308,6 +308,7 @@ impl Capacity {
             self.suffered = now;
             self.follow(now, suffering, volume, slowdown);
         }
+        self.mean_before = self.nanos / self.answers;
         self.begin(now);
     }
 
@@ -317,8 +318,7 @@ impl Capacity {
         let wanted = if suffering == Suffering::Share { SHARE_TARGET } else { MINIMUM_TARGET };
         // A load that is just coming is not compared with itself a moment later.
         let mean = self.nanos / self.answers.max(1);
-        let before = std::mem::replace(&mut self.mean_before, mean);
-        let steady = mean <= before.saturating_add(before / 4);
+        let steady = mean <= self.mean_before.saturating_add(self.mean_before / 4);
         // By how much the latency is above the target, in thousandths of that.
         let above = if target > 0 {
             permille(u128::from(mean), u128::from(target))

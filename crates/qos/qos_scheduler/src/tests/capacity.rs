@@ -112,13 +112,34 @@ fn neighbours_that_come_one_by_one_are_held_back_as_well() {
     settle(&mut volume, 2);
     for _ in 0..16 {
         neighbours(&mut volume, 1, 64);
-        volume.run(90 * MS);
+        volume.run(37 * MS);
     }
     let since = settle(&mut volume, 2);
     volume.run(5 * S);
     let rate = volume.rate(protected, since);
     assert!(rate >= 1180, "{rate}, {:?}", volume.learnt());
     assert!(volume.sum(since) >= 3900, "{}", volume.sum(since));
+}
+
+/// As on a busy machine, where the node itself stands still for moments: a cut that comes just then is not in vain.
+#[test]
+fn a_volume_that_stops_for_moments_is_not_taken_for_one_without_a_queue() {
+    let service = |at: u64, n: u64| {
+        let stops = (at / (300 * MS)).is_multiple_of(2) && mixed(at / (300 * MS)).is_multiple_of(3);
+        jitter(MS, n) + if stops { 30 * MS } else { 0 }
+    };
+    let mut volume = volume(4, Box::new(service));
+    let protected = volume.deep(promised(600), 8, 4096);
+    settle(&mut volume, 3);
+    neighbours(&mut volume, 16, 64);
+    let since = settle(&mut volume, 3);
+    let mut most = 0;
+    for _ in 0..200 {
+        volume.run(50 * MS);
+        most = volume.learnt().depth.max(most);
+    }
+    assert!(most < 100, "{most}");
+    assert!(volume.rate(protected, since) >= 540, "{}, {:?}", volume.rate(protected, since), volume.learnt());
 }
 
 #[test]
