@@ -245,8 +245,8 @@ def example(node, rows):
 
 def write(folder, rows, machine):
     out = ["# Storage QoS", "",
-           "`bench/qos.sh` on %(cpu)s, %(cores)d cores, kernel %(kernel)s, %(date)s, commit %(commit)s: one run of %(seconds)g s each. Beside it "
-           "the machine did this: load average %(load)s; %(beside)s." % machine, "",
+           "`bench/qos.sh` on %(cpu)s, %(cores)d cores, kernel %(kernel)s, %(date)s, commit %(commit)s, %(build)s: one run of %(seconds)g s each. "
+           "Beside it the machine did other work: load average %(load)s; %(beside)s." % machine, "",
            "Node and clients (`holdfast spd` over iSCSI) share these cores. Disks are files in memory; where minimums and shares are measured, "
            "%d of them, each of which does its requests one after another, a millisecond each (`holdfast disk fault … serial`), so that the "
            "volume does 4,000 a second and the queue forms in the disks. I/Os are normalised, reads." % SLOW_DISKS, "",
@@ -265,9 +265,13 @@ def write(folder, rows, machine):
 def beside():
     """The busiest other programs, by processor time while nothing is measured."""
     listed = subprocess.run(["ps", "-eo", "pcpu,comm", "--sort=-pcpu", "--no-headers"], capture_output=True, text=True).stdout
-    busy = [line.split(None, 1) for line in listed.splitlines()]
-    busy = ["%s %s %%" % (comm, cpu) for cpu, comm in busy if float(cpu) >= 5 and comm not in ("python3", "holdfast")]
-    return "busiest other programs at the start: " + (", ".join(busy[:6]) or "none")
+    sums = {}
+    for line in listed.splitlines():
+        cpu, comm = line.split(None, 1)
+        count, sum = sums.get(comm, (0, 0))
+        sums[comm] = (count + 1, sum + float(cpu))
+    busy = sorted(((sum, comm, count) for comm, (count, sum) in sums.items() if sum >= 5), reverse=True)
+    return "other programs at the start: " + (", ".join("%d %s" % (count, comm) for _, comm, count in busy[:6]) or "none")
 
 
 def main():
@@ -292,7 +296,8 @@ def main():
         print("\n".join("%s | %s | %s | %s" % tuple(row) for row in rows), file=sys.stderr)
     finally:
         node.stop()
-    write("docs/results", rows, dict(describe(), load="%.1f before and %.1f after" % (load, os.getloadavg()[0]), beside=other))
+    build = "optimised build" if "/release/" in BINARY else "a build of the profile `ci`, which optimises next to nothing"
+    write("docs/results", rows, dict(describe(), build=build, load="%.1f before and %.1f after" % (load, os.getloadavg()[0]), beside=other))
     return 0
 
 
