@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 
-BINARY = os.path.abspath("target/release/holdfast")
+BINARY = os.path.abspath(os.environ.get("HOLDFAST_BIN") or os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "release/holdfast"))
 IQN = "iqn.2026-01.io.holdfast:bench"
 SMB_USER, SMB_PASSWORD = "holdfastbench", "Bench-Secret-1"
 

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Milliseconds, for delay.
     #[arg(long, default_value = "0")]
     delay_ms: u64,
+    /// Microseconds, for serial.
+    #[arg(long)]
+    delay_us: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -39,6 +42,8 @@ enum Kind {
     Error,
     /// Requests take --delay-ms longer.
     Delay,
+    /// Requests are done one after another, and take --delay-us each.
+    Serial,
     /// Writes are done in part.
     Torn,
     /// Writes are acknowledged and not done.
@@ -67,6 +72,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
     let kind = match args.kind {
         Kind::Error => Some(FaultKind::Error),
         Kind::Delay => Some(FaultKind::Delay),
+        Kind::Serial => Some(FaultKind::Serial),
         Kind::Torn => Some(FaultKind::Torn),
         Kind::Lost => Some(FaultKind::Lost),
         Kind::Misdirected => Some(FaultKind::Misdirected),
@@ -87,6 +93,7 @@ pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
         len: args.len,
         count: args.count,
         delay_ms: args.delay_ms,
+        delay_us: args.delay_us,
     };
     let request = FaultRequest { rules: kind.map(rule).into_iter().collect() };
     let path = Query::new("/disks/faults").with("disk", &here_one(args.disk));

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use control_api::{
     Done, PolicyKind, QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate,
-    QosSettings, QosUpdate,
+    QosSettings, QosUpdate, QosVolume,
 };
 use control_client::segment;
 use uuid::Uuid;
@@ -21,6 +21,9 @@ pub(crate) enum Command {
     /// What initiators do with LUNs and clients with files of shares, those in trouble first.
     #[command(subcommand)]
     Flow(FlowCommand),
+    /// What volumes can do, and what is promised of that.
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Give a LUN, file, folder, share or volume its policy, in place of the one that it has.
     Assign {
         /// The policy's name or GUID.
@@ -45,6 +48,10 @@ pub(crate) enum Command {
         /// Requests at a volume at once, 1 to 65536; others wait where minimums and shares count.
         #[arg(long, value_name = "REQUESTS")]
         volume_depth: Option<u32>,
+        /// How long a volume may take for a request, as 5ms or 400us, while a minimum would suffer by its being longer: fewer requests
+        /// are let to it then. `auto`: twice as long as when it is quiet, which is learnt.
+        #[arg(long, value_parser = latency, value_name = "TIME")]
+        latency_target: Option<u32>,
     },
 }
 
@@ -81,6 +88,12 @@ impl Subject {
 #[derive(Debug, Subcommand)]
 pub(crate) enum FlowCommand {
     /// List them, with rates of the last seconds.
+    List,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// List them, those whose flows are in trouble first.
     List,
 }
 
@@ -153,10 +166,31 @@ fn bytes_or_none(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A time in microseconds, 0 for `auto`.
+fn latency(text: &str) -> Result<u32, String> {
+    if text == "auto" {
+        return Ok(0);
+    }
+    let scales = [("us", 1), ("ms", 1000), ("s", 1_000_000)];
+    let number = scales.into_iter().find_map(|(unit, scale)| {
+        let number: u32 = text.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(scale).filter(|micros| *micros > 0)
+    });
+    number.ok_or_else(|| format!("{text:?} is not a time as 400us, 5ms or 1s, nor `auto`"))
+}
+
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
         Command::Policy(command) => policy(command, context).await,
-        Command::Flow(FlowCommand::List) => context.show_list("/qos/flows", print_flows).await,
+        Command::Flow(FlowCommand::List) => {
+            context.show_list("/qos/flows", print_flows).await?;
+            if context.json {
+                return Ok(());
+            }
+            outln!();
+            context.show_list("/qos/volumes", print_volumes).await
+        }
+        Command::Volume(VolumeCommand::List) => context.show_list("/qos/volumes", print_volumes).await,
         Command::Assign { policy, subject: Subject { lun, file, folder, share, volume } } => {
             let assign = QosAssign { policy, lun, file, folder, share, volume };
             let policy: QosPolicy = context.client.post("/qos/assignments", &assign).await?;
@@ -169,10 +203,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             context.show(&done, |done| outln!("{}", done.message))
         }
         Command::Show => print_settings(&context.client.get("/qos").await?, context),
-        Command::Set { unit_bytes, volume_depth } => {
+        Command::Set { unit_bytes, volume_depth, latency_target: latency_target_us } => {
             // What does not fit is refused by the node, with its bounds.
             let unit_bytes = unit_bytes.map(|unit| u32::try_from(unit).unwrap_or(u32::MAX));
-            let settings = context.client.patch("/qos", &QosUpdate { unit_bytes, volume_depth }).await?;
+            let update = QosUpdate { unit_bytes, volume_depth, latency_target_us };
+            let settings = context.client.patch("/qos", &update).await?;
             print_settings(&settings, context)
         }
     }
@@ -223,6 +258,10 @@ fn print_settings(settings: &QosSettings, context: &Context) -> CliResult {
     context.show(settings, |settings| {
         outln!("one normalised I/O: {}", bytes(settings.unit_bytes.into()));
         outln!("requests at a volume at once: {}", settings.volume_depth);
+        match settings.latency_target_us {
+            0 => outln!("latency target: auto, twice that of a quiet volume"),
+            micros => outln!("latency target: {}", millis(micros.into())),
+        }
     })
 }
 
@@ -285,6 +324,42 @@ fn print_flows(flows: &[QosFlow]) {
     table.print();
 }
 
+fn print_volumes(volumes: &[QosVolume]) {
+    let headings = [
+        "VOLUME",
+        "NODE",
+        "STATUS",
+        ">CAPACITY",
+        ">PROMISED",
+        ">USED",
+        ">HEADROOM",
+        ">DEPTH",
+        ">LATENCY",
+        ">WHEN QUIET",
+        ">WAITING",
+        ">FLOWS",
+    ];
+    let mut table = Table::new(&headings, "No volume has LUNs or shares.");
+    let known = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    for volume in volumes {
+        table.row([
+            volume.volume.clone(),
+            volume.node.clone(),
+            volume.status.to_string(),
+            known(volume.capacity),
+            volume.promised.to_string(),
+            volume.used.to_string(),
+            known(volume.headroom),
+            volume.depth.to_string(),
+            millis(volume.latency_us),
+            millis(volume.quiet_latency_us),
+            volume.waiting.to_string(),
+            volume.flows.to_string(),
+        ]);
+    }
+    table.print();
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -295,6 +370,17 @@ mod tests {
     struct Line {
         #[command(subcommand)]
         command: PolicyCommand,
+    }
+
+    #[test]
+    fn a_latency_has_a_unit() {
+        assert_eq!(
+            (latency("auto"), latency("400us"), latency("5ms"), latency("1s")),
+            (Ok(0), Ok(400), Ok(5000), Ok(1_000_000))
+        );
+        for wrong in ["", "5", "0ms", "-1ms", "5m", "1.5ms", "5000s", "ms"] {
+            assert!(latency(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -97,6 +97,17 @@ fn nonsense_is_refused(node: &Node, lun: &str) -> Result {
     refused(node, &["qos", "assign", "nobody", "--lun", lun], "no policy nobody")?;
     refused(node, &["qos", "policy", "set", "nobody", "--max-iops", "50"], "no policy nobody")?;
     refused(node, &["qos", "set", "--unit-bytes", "1"], "unit_bytes")?;
+    refused(node, &["qos", "set", "--latency-target", "5"], "not a time")?;
+    refused(node, &["qos", "set", "--latency-target", "11s"], "latency_target_us")?;
+    let target = |is: u64| {
+        let shown = node.json(&["qos", "show"])?;
+        let target = shown["latency_target_us"].as_u64().unwrap_or_default();
+        ensure(target == is, || format!("a latency target of {is} µs: {shown}"))
+    };
+    node.cli(&["qos", "set", "--latency-target", "5ms"])?;
+    target(5000)?;
+    node.cli(&["qos", "set", "--latency-target", "auto"])?;
+    target(0)?;
     node.cli(&["qos", "policy", "create", "fine", "--max-iops", "50"])?;
     refused(node, &["qos", "policy", "create", "FINE"], "FINE already")?;
     refused(node, &["qos", "assign", "fine", "--lun", "nowhere"], "no LUN nowhere")?;
@@ -115,6 +126,10 @@ fn small_requests_meet_the_iops(node: &Node, context: &Context, url: &str) -> Re
             && flow["held_us"].as_u64() > flow["disk_us"].as_u64()
             && flow["normalized_iops"].as_u64().is_some_and(|iops| iops <= 2 * IOPS)
     })?;
+    let volumes = node.json(&["qos", "volume", "list"])?;
+    let volume = &volumes["items"][0];
+    let shown = volume["promised"] == 250 && volume["flows"] == 1 && volume["used"].as_u64() > Some(0);
+    ensure(shown && volume["depth"].as_u64() > Some(0), || format!("the volume of the flow: {volumes}"))?;
     node.cli(&["qos", "policy", "set", "gold", "--max-iops", "100000000", "--max-bandwidth", "none"])?;
     load.ends()?;
     node.cli(&["qos", "policy", "set", "gold", "--max-iops", "500"])?;

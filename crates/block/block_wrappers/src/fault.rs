@@ -22,6 +22,8 @@ pub enum FaultKind {
     Error,
     /// The operation takes longer by this time.
     Delay(Duration),
+    /// The disk does such operations one after another, and takes this time for each.
+    Serial(Duration),
     /// Half of the write arrives, then it fails.
     Torn,
     /// The write is acknowledged and dropped.

@@ -66,6 +66,19 @@ fn a_delay_needs_no_timer() {
     assert_eq!(read.expect("read")[0], 4);
 }
 
+/// Eight at once take as long as eight one after another.
+#[tokio::test(start_paused = true)]
+async fn a_serial_disk_has_one_arm() {
+    let disk = disk();
+    disk.set_faults(vec![Fault::always(FaultKind::Serial(Duration::from_millis(500)))]);
+    let began = tokio::time::Instant::now();
+    let reads = (0..8).map(|_| disk.read(0, IoBuf::new(4096)));
+    futures_util::future::try_join_all(reads).await.expect("read");
+    // The disk's own clock is not the paused one, and has gone on by less than it would take.
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(3500) && took < Duration::from_millis(4100), "{took:?}");
+}
+
 #[tokio::test]
 async fn silent_faults_lie() {
     let disk = disk();

@@ -1,7 +1,7 @@
 //! A disk under watch: what goes through it is counted, and tests switch faults on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
@@ -22,6 +22,8 @@ pub struct WatchedDisk {
     /// Whether there are faults at all: the one thing that is looked at when there are none.
     faulty: AtomicBool,
     faults: Mutex<Vec<Fault>>,
+    /// When operations that go one after another have been done, in nanoseconds.
+    serial_until: AtomicU64,
 }
 
 impl WatchedDisk {
@@ -34,6 +36,7 @@ impl WatchedDisk {
             tally: IoTally::default(),
             faulty: AtomicBool::new(false),
             faults: Mutex::default(),
+            serial_until: AtomicU64::new(0),
         }
     }
 
@@ -41,6 +44,7 @@ impl WatchedDisk {
     pub fn set_faults(&self, faults: Vec<Fault>) {
         let mut now = self.faults.lock();
         *now = faults;
+        self.serial_until.store(0, Ordering::Relaxed);
         self.faulty.store(!now.is_empty(), Ordering::Release);
     }
 
@@ -65,6 +69,14 @@ impl WatchedDisk {
             }
             match fault.kind {
                 FaultKind::Delay(time) => met.delay += time,
+                // Under the lock of the faults, so nobody comes in between.
+                FaultKind::Serial(time) => {
+                    let now = self.clock.now().0;
+                    let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+                    let done = self.serial_until.load(Ordering::Relaxed).max(now).saturating_add(time);
+                    self.serial_until.store(done, Ordering::Relaxed);
+                    met.delay += Duration::from_nanos(done - now);
+                }
                 kind => met.fault = Some(kind),
             }
         }

@@ -367,7 +367,7 @@ mod tests {
                     read_only: true,
                 }],
             }],
-            qos: crate::QosSettings { unit_bytes: 4096, volume_depth: 32 },
+            qos: crate::QosSettings { unit_bytes: 4096, volume_depth: 32, latency_target_us: 5000 },
             qos_policies: vec![crate::Policy {
                 guid: uuid::Uuid::from_u128(1),
                 name: "gold".into(),

@@ -27,6 +27,8 @@ pub enum FaultKind {
     Error,
     /// The operation takes longer.
     Delay,
+    /// The disk does operations one after another, and takes `delay_us` for each.
+    Serial,
     /// Half of the write arrives, then it fails.
     Torn,
     /// The write is acknowledged and dropped.
@@ -62,6 +64,9 @@ pub struct FaultRule {
     /// Milliseconds, for `delay`.
     #[serde(default)]
     pub delay_ms: u64,
+    /// Microseconds, for `serial`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_us: Option<u64>,
 }
 
 impl fmt::Display for FaultRule {
@@ -70,6 +75,7 @@ impl fmt::Display for FaultRule {
         let kind = match self.kind {
             FaultKind::Error => "error",
             FaultKind::Delay => "delay",
+            FaultKind::Serial => "serial",
             FaultKind::Torn => "torn",
             FaultKind::Lost => "lost",
             FaultKind::Misdirected => "misdirected",

@@ -114,6 +114,7 @@ pub use pool_home::check_home;
 pub use problem::{Code, Problem};
 pub use qos::{
     QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSubject, QosUpdate,
+    QosVolume,
 };
 pub use qos_policy::{Assignment, FlowStatus, Place, PlaceKind, Policies, Policy, PolicyKind, QosSettings};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};

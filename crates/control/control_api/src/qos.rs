@@ -20,6 +20,10 @@ pub struct QosUpdate {
     /// Requests at a volume at once, 1 to 65536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_depth: Option<u32>,
+    /// How long a volume may take for a request, in microseconds, while somebody with a minimum would suffer by its being longer: 20 to
+    /// 10000000, or 0 for twice as long as when it is quiet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_target_us: Option<u32>,
 }
 
 /// Makes a policy.
@@ -190,6 +194,39 @@ pub struct QosFlow {
     pub refused: u64,
     /// How long it was looked at, in milliseconds.
     pub window_ms: u64,
+}
+
+/// A volume: what it can do, as far as its answers have shown, and what is promised of that. I/Os are normalised.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QosVolume {
+    /// The volume.
+    pub volume: String,
+    /// The node.
+    pub node: String,
+    /// The worst status of its flows.
+    pub status: FlowStatus,
+    /// I/Os per second that it does when more are wanted; absent until that was so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
+    /// I/Os per second that its flows are promised together.
+    pub promised: u64,
+    /// I/Os per second that it does now.
+    pub used: u64,
+    /// I/Os per second that are promised to nobody; absent as the capacity is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub headroom: Option<u64>,
+    /// Requests that may be at it now: fewer than configured while somebody would suffer by more.
+    pub depth: u64,
+    /// How long it takes for a request lately, on the average, in microseconds.
+    pub latency_us: u64,
+    /// How long the same requests took when it was quiet, in microseconds.
+    pub quiet_latency_us: u64,
+    /// Requests that are held back now.
+    pub waiting: u64,
+    /// Requests at it now.
+    pub in_flight: u64,
+    /// Its flows.
+    pub flows: u64,
 }
 
 fn wrong(error: &qos_policy::PolicyError) -> Problem {

@@ -125,6 +125,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("qos_assign", Changes),
     ("qos_unassign", Changes),
     ("qos_flow_list", Looks),
+    ("qos_volume_list", Looks),
     ("session_list", Looks),
     ("session_end", DestroysElsewhere),
     ("open_list", Looks),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
-use qos_scheduler::{FlowId, Kind, RequestId};
+use qos_scheduler::{Answer, FlowId, Kind, RequestId};
 use shard_runtime::Monotonic;
 use tokio::sync::oneshot;
 
@@ -69,10 +69,10 @@ impl Flow {
             let mut state = gate.state.lock();
             if state.scheduler.try_pass(now, self.id, kind, bytes) {
                 drop(state);
-                return Ok(Entry::Now(Permit::new(self.clone(), now)));
+                return Ok(Entry::Now(Permit::new(self.clone(), now, Asks { kind, bytes, held: 0 })));
             }
             let (send, turn) = oneshot::channel();
-            let waiter = Waiter { turn: send, flow: self.clone() };
+            let waiter = Waiter { turn: send, flow: self.clone(), kind, bytes };
             match state.scheduler.enqueue(now, self.id, kind, bytes, waiter) {
                 Ok(request) => (None, Some(Turn { flow: self.clone(), request, turn })),
                 Err((_, waiter)) => (Some(waiter), None),
@@ -104,16 +104,25 @@ impl Drop for Flow {
     }
 }
 
+/// What a request is, and how long it waited.
+#[derive(Clone, Copy)]
+pub(crate) struct Asks {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
+    pub(crate) held: u64,
+}
+
 /// The right of one request to be at the volume, until it is dropped.
 pub struct Permit {
     /// Absent once it was given back.
     flow: Option<Arc<Flow>>,
     since: u64,
+    asks: Asks,
 }
 
 impl Permit {
-    pub(crate) fn new(flow: Arc<Flow>, since: u64) -> Self {
-        Self { flow: Some(flow), since }
+    pub(crate) fn new(flow: Arc<Flow>, since: u64, asks: Asks) -> Self {
+        Self { flow: Some(flow), since, asks }
     }
 
     /// When it was given, by the gate's clock.
@@ -132,8 +141,10 @@ impl Permit {
         let Some(flow) = self.flow.take() else { return };
         let now = now(flow.gate()).0;
         flow.done.fetch_add(1, Ordering::Relaxed);
-        flow.disk_nanos.fetch_add(now.saturating_sub(self.since), Ordering::Relaxed);
-        flow.gate().pump(now, Some(&flow));
+        let nanos = now.saturating_sub(self.since);
+        flow.disk_nanos.fetch_add(nanos, Ordering::Relaxed);
+        let Asks { kind, bytes, held } = self.asks;
+        flow.gate().pump(now, Some((&flow, Answer { kind, bytes, nanos, held })));
     }
 
     /// Gives back a right that nobody used; whose it was.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use qos_policy::QosSettings;
-use qos_scheduler::{Settings, Terms};
+use qos_scheduler::{Answer, Settings, Terms};
 use shard_runtime::Clock;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -29,8 +29,16 @@ pub struct Disk {
     pub(crate) name: DiskName,
 }
 
+/// How often a volume to which fewer requests are let than may be is looked at, should it answer nothing any more.
+const LOOK_EVERY: u64 = 250_000_000;
+
 fn settings(of: &QosSettings) -> Settings {
-    Settings { unit_bytes: of.unit_bytes, depth: of.volume_depth, ..Settings::default() }
+    Settings {
+        unit_bytes: of.unit_bytes,
+        depth: of.volume_depth,
+        latency_target: u64::from(of.latency_target_us) * 1000,
+        ..Settings::default()
+    }
 }
 
 impl Gate {
@@ -93,22 +101,30 @@ impl Gate {
         disk
     }
 
-    /// Starts what may start, after one request more or less, or at another time. `done`: a request that has ended.
-    pub(crate) fn pump(&self, now: u64, done: Option<&Flow>) {
+    /// Starts what may start, after one request more or less, or at another time. `done`: a request that the volume has answered.
+    pub(crate) fn pump(&self, now: u64, done: Option<(&Flow, Answer)>) {
         let mut ended: Vec<Arc<Flow>> = Vec::new();
         let mut first = done;
         loop {
             let mut started = Vec::new();
             let sooner = {
                 let mut state = self.state.lock();
-                if let Some(flow) = first.take() {
-                    state.scheduler.complete(flow.id);
+                let mut sooner = false;
+                if let Some((flow, answer)) = first.take()
+                    && state.scheduler.answered(now, flow.id, answer)
+                {
+                    // Fewer are let to the volume now: the timer is to see whether it goes on answering.
+                    let look_at = now.saturating_add(LOOK_EVERY);
+                    sooner = state.wake_at.is_none_or(|wake_at| look_at < wake_at);
+                    if sooner {
+                        state.wake_at = Some(look_at);
+                    }
                 }
                 for flow in &ended {
                     state.scheduler.complete(flow.id);
                 }
                 // Mostly nothing waits.
-                state.scheduler.waiting() > 0 && state.start(now, &mut started)
+                (state.scheduler.waiting() > 0 && state.start(now, &mut started)) || sooner
             };
             ended.clear();
             if sooner {
@@ -133,7 +149,7 @@ impl Gate {
             let mut state = self.state.lock();
             let due = state.wake_at.is_some_and(|wake_at| wake_at <= now);
             if due {
-                state.wake_at = None;
+                state.wake_at = state.scheduler.look(now).then(|| now.saturating_add(LOOK_EVERY));
             }
             due
         };

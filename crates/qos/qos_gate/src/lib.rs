@@ -19,7 +19,7 @@
 //! * Queues are bounded ([`qos_scheduler::Settings`]): who finds one full is told, and says so to its client.
 //!
 //! Not done here: what the disks of a node are, and which volume they are on (`control_server`); how many requests a volume
-//! should have at once (it is told).
+//! should have at once (`qos_scheduler`, which is told of each answer).
 
 mod flow;
 mod gate;
@@ -28,7 +28,7 @@ mod state;
 
 pub use flow::{Entry, Flow, Permit, Refused, Turn};
 pub use gate::{Disk, Gate, keep_time};
-pub use report::{FlowReport, SharedDemand, Standing};
+pub use report::{FlowReport, SharedDemand, Standing, VolumeReport};
 pub use state::{Asked, DiskName, Rule, Rules};
 
 pub use qos_scheduler::{Kind, Terms};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use qos_policy::{FlowStatus, Measured};
-use qos_scheduler::{ClassId, FlowCounters, FlowState, Terms};
+use qos_scheduler::{ClassId, FlowCounters, FlowState, Learnt, Promised, Terms};
 use uuid::Uuid;
 
 use crate::flow::Flow;
@@ -85,6 +85,19 @@ pub struct Standing {
     pub unit_bytes: u32,
 }
 
+/// A volume: what it can do, as far as it was seen, and what was promised of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeReport {
+    /// What it can do.
+    pub learnt: Learnt,
+    /// What its flows are promised.
+    pub promised: Promised,
+    /// Requests that wait now.
+    pub waiting: u32,
+    /// Requests at the volume now.
+    pub in_flight: u32,
+}
+
 /// What the flows of a shared rule ask of a gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedDemand {
@@ -116,6 +129,19 @@ struct Seen {
 }
 
 impl Gate {
+    /// What the volume can do, and what was promised of that.
+    #[must_use]
+    pub fn volume(&self) -> VolumeReport {
+        let state = self.state.lock();
+        let scheduler = &state.scheduler;
+        VolumeReport {
+            learnt: scheduler.learnt(),
+            promised: scheduler.promised(),
+            waiting: scheduler.waiting(),
+            in_flight: scheduler.in_flight(),
+        }
+    }
+
     fn see(&self) -> Vec<Seen> {
         let state = self.state.lock();
         let mut seen = Vec::new();
@@ -150,11 +176,12 @@ impl Gate {
     #[must_use]
     pub fn flows(&self) -> Vec<FlowReport> {
         let now = self.now();
+        let slowdown = self.state.lock().scheduler.learnt().slowdown_permille;
         let seen = self.see();
         let mut classes: BTreeMap<ClassId, Measured> = BTreeMap::new();
         let mut reports = Vec::with_capacity(seen.len());
         for seen in &seen {
-            let report = report(seen, now);
+            let report = report(seen, now, slowdown);
             let measured = classes.entry(seen.class).or_default();
             measured.asked = measured.asked.saturating_add(report.measured.asked);
             measured.got = measured.got.saturating_add(report.measured.got);
@@ -192,7 +219,7 @@ impl Flow {
     pub fn standing(self: &Arc<Self>) -> Standing {
         let gate = self.gate();
         let now = gate.now();
-        let (seen, misses, unit_bytes) = {
+        let (seen, misses, unit_bytes, slowdown) = {
             let state = gate.state.lock();
             let name = self.disk_name();
             let (asked, rule, own) = match state.disks.get(name) {
@@ -202,10 +229,11 @@ impl Flow {
             let counted = state.scheduler.flow(self.id).unwrap_or_default();
             let (disk, class) = (name.clone(), state.class_of(own, rule));
             let seen = Seen { disk, asked, rule, class, state: counted, flow: self.clone() };
-            (seen, state.rules.misses(name, asked), state.scheduler.settings().unit_bytes)
+            let slowdown = state.scheduler.learnt().slowdown_permille;
+            (seen, state.rules.misses(name, asked), state.scheduler.settings().unit_bytes, slowdown)
         };
         let terms = seen.rule.terms();
-        let alone = |seen: &Seen| report(seen, now).measured;
+        let alone = |seen: &Seen| report(seen, now, slowdown).measured;
         let measured = match seen.rule {
             // What is promised to all of them may be had by others.
             Rule::Together(..) => {
@@ -223,7 +251,8 @@ impl Flow {
     }
 }
 
-fn report(seen: &Seen, now: u64) -> FlowReport {
+/// `slowdown`: how many times longer the volume takes than when it is quiet, in thousandths.
+fn report(seen: &Seen, now: u64, slowdown: u64) -> FlowReport {
     let before = seen.flow.window.lock().older;
     let after = sample_of(&seen.flow, seen.state, now);
     let (old, new) = (before.counters, after.counters);
@@ -232,7 +261,11 @@ fn report(seen: &Seen, now: u64) -> FlowReport {
     let operations = new.all().operations.saturating_sub(old.all().operations);
     let held = new.held_nanos.saturating_sub(old.held_nanos);
     let got = rate(new.all().units, old.all().units);
-    let waited = (u128::from(held) * 1000).checked_div(u128::from(window)).unwrap_or(0) as u64;
+    let disk = after.disk_nanos.saturating_sub(before.disk_nanos);
+    // What a request takes longer than on a quiet volume it waits behind others there.
+    let behind = u128::from(disk) * u128::from(slowdown.saturating_sub(1000)) / u128::from(slowdown.max(1));
+    let waited = (u128::from(held) + behind).saturating_mul(1000);
+    let waited = waited.checked_div(u128::from(window)).unwrap_or(0) as u64;
     // What waits for so long that nothing was started has left no trace yet.
     let stuck = if operations == 0 { u64::from(seen.state.waiting) * 1000 } else { 0 };
     let asked = rate(new.asked_units, old.asked_units);
@@ -247,11 +280,7 @@ fn report(seen: &Seen, now: u64) -> FlowReport {
         read_bandwidth: rate(new.read.bytes, old.read.bytes),
         write_bandwidth: rate(new.write.bytes, old.write.bytes),
         held_nanos: held.checked_div(operations).unwrap_or(0),
-        disk_nanos: after
-            .disk_nanos
-            .saturating_sub(before.disk_nanos)
-            .checked_div(after.done.saturating_sub(before.done))
-            .unwrap_or(0),
+        disk_nanos: disk.checked_div(after.done.saturating_sub(before.done)).unwrap_or(0),
         waiting: seen.state.waiting,
         in_flight: seen.state.in_flight,
         refused: new.refused,

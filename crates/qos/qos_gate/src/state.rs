@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use qos_policy::Places;
-use qos_scheduler::{ClassId, Next, Scheduler, Settings, Terms};
+use qos_scheduler::{ClassId, Kind, Next, Scheduler, Settings, Terms};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use crate::flow::{Flow, Permit};
+use crate::flow::{Asks, Flow, Permit};
 use crate::gate::Disk;
 
 /// What holds for a disk.
@@ -116,6 +116,8 @@ impl Rules {
 pub(crate) struct Waiter {
     pub(crate) turn: oneshot::Sender<Permit>,
     pub(crate) flow: Arc<Flow>,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
 }
 
 /// A disk that somebody holds.
@@ -226,8 +228,8 @@ impl State {
         loop {
             match self.scheduler.next(now) {
                 Next::Start(next) => {
-                    let Waiter { turn, flow } = next.payload;
-                    started.push((turn, Permit::new(flow, now)));
+                    let Waiter { turn, flow, kind, bytes } = next.payload;
+                    started.push((turn, Permit::new(flow, now, Asks { kind, bytes, held: next.held })));
                 }
                 Next::Wait(until) => {
                     let sooner = self.wake_at.is_none_or(|wake_at| until < wake_at);

@@ -389,3 +389,64 @@ fn files_have_the_rules_of_their_places() {
     gate.apply(&QosSettings::default(), Rules::default());
     assert!(come(&mut held).is_some(), "the folder has no policy any more");
 }
+
+/// A volume with one arm, and clients on it: the answers that its permits tell of are what is learnt, and who has a minimum gets it.
+#[tokio::test(start_paused = true)]
+async fn what_permits_tell_of_the_volume_makes_room_for_minimums() {
+    struct Paused(tokio::time::Instant);
+    impl Clock for Paused {
+        fn now(&self) -> Monotonic {
+            Monotonic(self.0.elapsed().as_nanos() as u64)
+        }
+        fn wall(&self) -> WallTime {
+            WallTime(0)
+        }
+    }
+    async fn request(flow: &Arc<Flow>, arm: &tokio::sync::Mutex<()>) {
+        let permit = match flow.enter(Kind::Read, 4096).ok().unwrap() {
+            Entry::Now(permit) => permit,
+            Entry::Later(turn) => turn.await.expect("its flow is there"),
+        };
+        let busy = arm.lock().await;
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        drop(busy);
+        drop(permit);
+    }
+    let gate = Gate::new(Arc::new(Paused(tokio::time::Instant::now())), &QosSettings::default());
+    let timer = tokio::spawn(keep_time(Arc::downgrade(&gate)));
+    gate.apply(
+        &QosSettings::default(),
+        only("a", Rule::Alone(Terms { min_iops: Some(50), ..Terms::default() })),
+    );
+    let arm = Arc::new(tokio::sync::Mutex::new(()));
+    let mut clients = tokio::task::JoinSet::new();
+    let protected = gate.disk("a").flow("x").unwrap();
+    let neighbour = gate.disk("b").flow("y").unwrap();
+    for flow in std::iter::once(&protected).chain(std::iter::repeat_n(&neighbour, 100)) {
+        let (flow, arm) = (flow.clone(), arm.clone());
+        clients.spawn(async move {
+            loop {
+                request(&flow, &arm).await;
+            }
+        });
+    }
+    // Behind a hundred others it would get two a second.
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    let flows = gate.flows();
+    let got = flows.iter().map(|flow| flow.normalized_iops).collect::<Vec<_>>();
+    let volume = gate.volume();
+    assert!(got[0] >= 49 && got[0] + got[1] >= 190, "{got:?}, {volume:?}");
+    assert!(volume.learnt.depth < 10 && volume.learnt.units.abs_diff(200) <= 10, "{volume:?}");
+    assert_eq!((volume.promised.units, volume.promised.classes), (50, 1));
+    assert_eq!(protected.standing().status, FlowStatus::Ok);
+    // More than one under way can have beside another: that it waits behind that in the volume is not seen at the node.
+    gate.apply(
+        &QosSettings::default(),
+        only("a", Rule::Alone(Terms { min_iops: Some(150), ..Terms::default() })),
+    );
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    assert_eq!(protected.standing().status, FlowStatus::InsufficientThroughput, "{:?}", gate.flows());
+    clients.shutdown().await;
+    drop((protected, neighbour, gate));
+    timer.await.expect("it ends");
+}

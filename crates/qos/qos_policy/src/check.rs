@@ -17,6 +17,9 @@ const MAX_PATH_BYTES: usize = 4096;
 const UNIT_BYTES: std::ops::RangeInclusive<u32> = 1 << 10..=4 << 20;
 /// Fewest and most requests at a volume at once.
 const VOLUME_DEPTH: std::ops::RangeInclusive<u32> = 1..=65_536;
+/// Shortest and longest latency that a volume is to have, in microseconds: what no network is quicker than, and what systems take
+/// for a disk that is broken.
+const LATENCY_TARGET_US: std::ops::RangeInclusive<u32> = 20..=10_000_000;
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,6 +127,9 @@ pub enum PolicyError {
     /// The depth cannot be that.
     #[error("qos.volume_depth of {0} is not between 1 and 65536")]
     Depth(u32),
+    /// The latency cannot be that.
+    #[error("qos.latency_target_us of {0} is neither 0 (as learnt) nor between 20 and 10000000 (10 s)")]
+    LatencyTarget(u32),
 }
 
 impl Policy {
@@ -277,6 +283,10 @@ pub fn check_settings(settings: &QosSettings) -> Result<(), PolicyError> {
     }
     if !VOLUME_DEPTH.contains(&settings.volume_depth) {
         return Err(PolicyError::Depth(settings.volume_depth));
+    }
+    let target = settings.latency_target_us;
+    if target != 0 && !LATENCY_TARGET_US.contains(&target) {
+        return Err(PolicyError::LatencyTarget(target));
     }
     Ok(())
 }

@@ -140,11 +140,19 @@ pub struct QosSettings {
     pub unit_bytes: u32,
     /// Requests at a volume at once; others wait where minimums and shares count.
     pub volume_depth: u32,
+    /// How long a volume may take for a request, in microseconds, while somebody with a minimum would suffer by its being longer:
+    /// fewer requests are let to it then. 0: twice as long as when it is quiet, which is learnt.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub latency_target_us: u32,
+}
+
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 impl Default for QosSettings {
     fn default() -> Self {
-        Self { unit_bytes: DEFAULT_UNIT_BYTES, volume_depth: DEFAULT_VOLUME_DEPTH }
+        Self { unit_bytes: DEFAULT_UNIT_BYTES, volume_depth: DEFAULT_VOLUME_DEPTH, latency_target_us: 0 }
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Measured {
     pub asked: u64,
     /// Normalised I/Os per second that went to the volume.
     pub got: u64,
-    /// Requests that waited on the average, in thousandths.
+    /// Requests that waited on the average, in thousandths: at the node, or behind others in the queue of the volume.
     pub waited_permille: u64,
 }
 

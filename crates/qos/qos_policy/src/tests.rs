@@ -97,6 +97,11 @@ fn settings_have_bounds() {
         let wrong = check_settings(&QosSettings { volume_depth, ..settings });
         assert_eq!(wrong, Err(PolicyError::Depth(volume_depth)));
     }
+    for latency_target_us in [1, 19, 10_000_001, u32::MAX] {
+        let wrong = check_settings(&QosSettings { latency_target_us, ..settings });
+        assert_eq!(wrong, Err(PolicyError::LatencyTarget(latency_target_us)));
+    }
+    assert_eq!(check_settings(&QosSettings { latency_target_us: 20, ..settings }), Ok(()));
 }
 
 #[test]

@@ -93,6 +93,23 @@ pub(crate) struct Class {
     pub(crate) flows: u32,
     /// Their requests at the volume.
     pub(crate) in_flight: u32,
+    /// What was answered of it in the present window.
+    pub(crate) window: ClassWindow,
+}
+
+/// What was answered of a class in the window in which the volume's capacity is looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClassWindow {
+    /// It is in the list of those that are looked at.
+    pub(crate) listed: bool,
+    /// When the last answer came, or it was put there.
+    pub(crate) last: u64,
+    pub(crate) answers: u64,
+    pub(crate) units: u64,
+    /// How long its requests took together from when they came, in nanoseconds.
+    pub(crate) nanos: u64,
+    /// Normalised I/Os by which it is behind its minimum, in thousandths, while it was busy.
+    pub(crate) behind: u64,
 }
 
 impl Class {
@@ -112,6 +129,7 @@ impl Class {
             weight: 0,
             flows: 0,
             in_flight: 0,
+            window: ClassWindow::default(),
         }
     }
 

@@ -12,6 +12,9 @@
 //!                                   └ reserved: by when its minimum is due } the class that goes next
 //! ```
 //!
+//! How many requests may be at the volume is learnt from its answers ([`Scheduler::answered`]; `capacity` has the rules): as many as
+//! configured, but while a minimum or a share would suffer by the volume's own queue, no more than it is quick with.
+//!
 //! It is of the mClock family (Gulati, Merchant, Varman, OSDI 2010), with tags of classes in place of tags of requests, so that
 //! each request costs O(log n) and changes of terms apply to what waits already. Where mClock is known to be weak:
 //!
@@ -27,13 +30,17 @@
 //! * A request that was taken comes out of exactly one of [`Scheduler::next`], [`Scheduler::cancel`],
 //!   [`Scheduler::remove_flow`].
 //! * A limit is never exceeded by more than its burst allowance and one request, in any span of time.
-//! * While less than `depth` requests are at the volume, none waits that its limits let go, but for those of a class that has all but
-//!   an eighth of that (at least all but one, of more than one) there already while other classes have flows. So the requests of one
-//!   class that are never answered stop that class only; those of two may take all places.
+//! * While less than `depth` requests are at the volume, or than it is quick with while somebody would suffer by more, none waits that
+//!   its limits let go, but for those of a class that has all but an eighth of `depth` (at least all but one, of more than one) there
+//!   already while other classes have flows. So the requests of one class that are never answered stop that class only; those of two
+//!   may take all places.
+//! * Requests that are never answered take no places of the few that are left while somebody would suffer by more: within a few seconds
+//!   of silence they are not counted there, and a volume that answers nothing for a second has all places.
 //! * A clock that goes back stops time for the scheduler, one that jumps ahead gives no more than the allowances.
 //!
-//! Not done here: waiting, wake-ups, latency at the volume (`qos_gate`); what policies are (`qos_policy`).
+//! Not done here: waiting, wake-ups, the clock (`qos_gate`); what policies are (`qos_policy`).
 
+mod capacity;
 mod class;
 mod counters;
 mod divide;
@@ -43,11 +50,12 @@ mod queue;
 mod scheduler;
 mod terms;
 
+pub use capacity::Learnt;
 pub use class::ClassId;
 pub use counters::{FlowCounters, FlowState, KindCounters};
 pub use divide::divide;
 pub use queue::RequestId;
-pub use scheduler::{Dispatched, FlowId, Next, Refusal, Scheduler};
+pub use scheduler::{Answer, Dispatched, FlowId, Next, Promised, Refusal, Scheduler};
 pub use terms::{DEFAULT_BURST, Settings, Terms};
 
 /// What a request does with the medium; the two are counted apart and scheduled alike.

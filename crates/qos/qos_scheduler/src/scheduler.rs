@@ -1,8 +1,12 @@
 //! [`Scheduler`]: flows, classes and what waits, and the choice of what goes next.
 
+mod answers;
 mod members;
 
+pub use answers::{Answer, Promised};
+
 use crate::Kind;
+use crate::capacity::Capacity;
 use crate::class::{Class, SHARE_TOP, most_lead, share};
 use crate::counters::FlowCounters;
 use crate::heap::TagHeap;
@@ -101,6 +105,9 @@ pub struct Scheduler<T> {
     /// The latest time that was passed in, and how far the clock went back before that.
     clock: u64,
     went_back: u64,
+    capacity: Capacity,
+    /// Classes that had requests under way in the present window of that.
+    seen: Vec<u32>,
 }
 
 impl<T> Scheduler<T> {
@@ -124,6 +131,8 @@ impl<T> Scheduler<T> {
             overdue_starts: 0,
             clock: 0,
             went_back: 0,
+            capacity: Capacity::new(),
+            seen: Vec::new(),
         }
     }
 
@@ -167,7 +176,8 @@ impl<T> Scheduler<T> {
 
     /// Whether a class has as many requests at the volume as one may where there are others: what it leaves keeps those going
     /// whose requests are answered, should its own never be. While less than `depth` are there, this is so for one class at most;
-    /// two may have all places between them.
+    /// two may have all places between them. It is of the places that are configured: of the few that are left while somebody
+    /// would suffer by more, a class may have all, and gets those back that are never answered (`capacity`).
     fn has_its_part(&self, class: u32) -> bool {
         let depth = self.settings.depth.max(1);
         let left = if depth > 1 { (depth / LEFT_TO_OTHERS).max(1) } else { 0 };
@@ -183,7 +193,7 @@ impl<T> Scheduler<T> {
     /// not, [`Scheduler::enqueue`] is next.
     pub fn try_pass(&mut self, now: u64, flow: FlowId, kind: Kind, bytes: u64) -> bool {
         let Some(index) = self.flow_index(flow) else { return false };
-        if self.in_flight >= self.settings.depth.max(1) || !self.ready.is_empty() {
+        if self.in_flight >= self.depth() || !self.ready.is_empty() {
             return false;
         }
         let units = self.settings.units(bytes);
@@ -192,8 +202,8 @@ impl<T> Scheduler<T> {
             return false;
         }
         let class = class as usize;
+        let time = self.time(now);
         if self.classes[class].terms.is_limited() {
-            let time = self.time(now);
             let class = &mut self.classes[class];
             if !class.waiting.is_empty() || class.opens() > time {
                 return false;
@@ -202,6 +212,7 @@ impl<T> Scheduler<T> {
         }
         self.in_flight += 1;
         self.classes[class].in_flight += 1;
+        self.see(class as u32);
         let flow = &mut self.flows[index as usize];
         flow.in_flight += 1;
         flow.counters.asked_units = flow.counters.asked_units.saturating_add(units);
@@ -239,6 +250,7 @@ impl<T> Scheduler<T> {
         if flow.queue.len == 1 {
             let class = flow.class;
             flow.start = self.classes[class as usize].join(index, flow.start, flow.weight);
+            self.see(class);
             self.place(class, time);
         }
         Ok(id)
@@ -258,7 +270,8 @@ impl<T> Scheduler<T> {
         Some(waiting.payload)
     }
 
-    /// A request that passed or was dispatched is done, whatever came of it.
+    /// A request that passed or was dispatched is done, whatever came of it. Who knows how long the volume took calls
+    /// [`Scheduler::answered`] instead.
     pub fn complete(&mut self, flow: FlowId) {
         self.in_flight = self.in_flight.saturating_sub(1);
         if let Some(index) = self.flow_index(flow) {
@@ -274,7 +287,7 @@ impl<T> Scheduler<T> {
     /// [`Next::Wait`].
     pub fn next(&mut self, now: u64) -> Next<T> {
         let time = self.time(now);
-        if self.in_flight >= self.settings.depth.max(1) {
+        if self.in_flight >= self.depth() {
             return Next::Full;
         }
         while let Some((opens, class)) = self.limited.first()
@@ -335,6 +348,7 @@ impl<T> Scheduler<T> {
         };
         flow.start = class.served(index, start, units, flow.weight, flow.queue.len > 0);
         let flow = FlowId { index, generation: flow.generation };
+        self.see(class_index);
         self.lower_tags(class_index);
         self.place(class_index, time);
         Some(Dispatched { payload: waiting.payload, request, flow, held })

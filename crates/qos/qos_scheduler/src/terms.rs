@@ -13,11 +13,21 @@ pub struct Settings {
     pub queue: u32,
     /// For how long a class that was kept below its minimum, or was idle, may catch up before all others, in nanoseconds.
     pub catch_up: u64,
+    /// How long the volume may take for a request, in nanoseconds, while somebody would suffer by its being longer; 0 for twice as
+    /// long as when it is quiet. Fewer requests than `depth` are let to it then.
+    pub latency_target: u64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { unit_bytes: 8192, depth: 256, flow_queue: 4096, queue: 1 << 20, catch_up: 100_000_000 }
+        Self {
+            unit_bytes: 8192,
+            depth: 256,
+            flow_queue: 4096,
+            queue: 1 << 20,
+            catch_up: 100_000_000,
+            latency_target: 0,
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! Tests of the scheduler: an exact reference, properties on a simulated disk, and the edges of tags.
 
+mod capacity;
 mod disk;
 mod edges;
 mod properties;
 mod reference;
 mod requests;
+mod volume;
 
 use crate::{ClassId, FlowId, Next, Scheduler, Settings, Terms};
 

@@ -73,4 +73,11 @@ pub(super) const QOS: &[Route] = &[
         "What initiators do with LUNs, and clients with files.",
         json::<List<QosFlow>>(),
     ),
+    get(
+        Viewer,
+        "/qos/volumes",
+        "qos_volume_list",
+        "What volumes can do, and what is promised of that.",
+        json::<List<QosVolume>>(),
+    ),
 ];

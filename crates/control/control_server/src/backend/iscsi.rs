@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use control_api::{PortalInfo, Session};
 use observe::IoTotals;
-use qos_gate::FlowReport;
+use qos_gate::{FlowReport, VolumeReport};
 use scsi_disk::{Forward, PortGroup, TargetDevice};
 use tcp_service::{Listeners, Spawner};
 use uuid::Uuid;
@@ -60,6 +60,17 @@ pub struct FlowOn {
     pub report: FlowReport,
 }
 
+/// The queue of a volume.
+#[derive(Clone, Debug)]
+pub struct QueueOf {
+    /// The volume's name.
+    pub volume: String,
+    /// Which of that name, as far as the configuration says it.
+    pub guid: Option<Uuid>,
+    /// What it can do.
+    pub report: VolumeReport,
+}
+
 /// iSCSI: targets, logical units, portals, sessions.
 ///
 /// What a pool holds up is served apart from everything else: each pool's LUNs by a call of their own, of which several may be under way at
@@ -100,6 +111,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     }
     /// What initiators do with LUNs now, and clients with files: they wait in the same queues.
     fn flows(&self) -> Vec<FlowOn> {
+        Vec::new()
+    }
+    /// What the volumes of LUNs and shares can do.
+    fn queues(&self) -> Vec<QueueOf> {
         Vec::new()
     }
     /// Ends a session; says whether it was there.

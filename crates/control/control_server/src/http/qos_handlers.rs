@@ -52,6 +52,7 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
             answer(n.qos_unassign(named, policy.as_deref()).await)
         }),
         "qos_flow_list" => handle(f, async |State(n): S| Json(List::from(n.qos_flow_list()))),
+        "qos_volume_list" => handle(f, async |State(n): S| Json(List::from(n.qos_volume_list()))),
         _ => return None,
     })
 }

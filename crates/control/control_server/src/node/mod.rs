@@ -44,6 +44,7 @@ mod pools;
 mod processors;
 mod qos;
 mod qos_subjects;
+mod qos_volumes;
 mod quiet;
 mod replacement;
 mod restarts;

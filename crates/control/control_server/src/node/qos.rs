@@ -54,6 +54,7 @@ impl Node {
             let qos = &mut config.qos;
             qos.unit_bytes = update.unit_bytes.unwrap_or(qos.unit_bytes);
             qos.volume_depth = update.volume_depth.unwrap_or(qos.volume_depth);
+            qos.latency_target_us = update.latency_target_us.unwrap_or(qos.latency_target_us);
             Ok(*qos)
         })
         .await
@@ -206,7 +207,7 @@ struct Known<'a> {
     effective: Effective<'a>,
 }
 
-fn describe_all(config: &Config, node: &str, reports: Vec<FlowOn>) -> Vec<QosFlow> {
+pub(super) fn describe_all(config: &Config, node: &str, reports: Vec<FlowOn>) -> Vec<QosFlow> {
     let policies = config.policies();
     let luns: BTreeMap<&str, &LunConfig> = config.luns.iter().map(|lun| (lun.name.as_str(), lun)).collect();
     let known = |FlowOn { volume, guid, report }: FlowOn| {

@@ -71,6 +71,7 @@ impl Node {
         issues.extend(findings::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
         issues.extend(self.qos_issues());
+        issues.extend(self.qos_volume_issues());
         issues.extend(self.smb_issues(&shares_here, ready));
         issues.extend(self.http_issues());
         issues.extend(self.addresses.issues());

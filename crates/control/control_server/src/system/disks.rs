@@ -108,6 +108,7 @@ fn faults(rules: &[FaultRule]) -> Vec<Fault> {
         let kind = match rule.kind {
             FaultKind::Error => Kind::Error,
             FaultKind::Delay => Kind::Delay(Duration::from_millis(rule.delay_ms)),
+            FaultKind::Serial => Kind::Serial(Duration::from_micros(rule.delay_us.unwrap_or(0))),
             FaultKind::Torn => Kind::Torn,
             FaultKind::Lost => Kind::Lost,
             FaultKind::Misdirected => Kind::Misdirected,

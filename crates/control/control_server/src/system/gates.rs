@@ -16,7 +16,7 @@ use tcp_service::Spawner;
 use uuid::Uuid;
 
 use super::shards::SystemShards;
-use crate::backend::FlowOn;
+use crate::backend::{FlowOn, QueueOf};
 
 /// How often what several volumes share is divided anew.
 const DIVIDE_EVERY: Duration = Duration::from_millis(100);
@@ -204,19 +204,30 @@ impl Gates {
         Some(disk)
     }
 
+    /// All queues, with the volumes of theirs.
+    fn all(&self) -> Vec<(Option<Uuid>, String, Arc<Gate>)> {
+        let shared = self.shared.lock();
+        let of = |(key, queue): (&VolumeKey, &Queue)| (key.guid(), queue.name.clone(), queue.gate.clone());
+        shared.by_volume.iter().map(of).collect()
+    }
+
+    /// What the volumes can do.
+    pub(super) fn queues(&self) -> Vec<QueueOf> {
+        let of = |(guid, volume, gate): (Option<Uuid>, String, Arc<Gate>)| QueueOf {
+            volume,
+            guid,
+            report: gate.volume(),
+        };
+        self.all().into_iter().map(of).collect()
+    }
+
     /// What flows do, with the volume of each.
     pub(super) fn flows(&self) -> Vec<FlowOn> {
-        let gates: Vec<_> = {
-            let shared = self.shared.lock();
-            let of =
-                |(key, queue): (&VolumeKey, &Queue)| (key.guid(), queue.name.clone(), queue.gate.clone());
-            shared.by_volume.iter().map(of).collect()
-        };
         let of = |(guid, volume, gate): (Option<Uuid>, String, Arc<Gate>)| {
             let on = move |report| FlowOn { volume: volume.clone(), guid, report };
             gate.flows().into_iter().map(on).collect::<Vec<_>>()
         };
-        gates.into_iter().flat_map(of).collect()
+        self.all().into_iter().flat_map(of).collect()
     }
 }
 

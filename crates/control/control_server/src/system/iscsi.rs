@@ -23,7 +23,7 @@ use tcp_service::{Budget, Listeners};
 use uuid::Uuid;
 
 use crate::backend::{
-    BeginForwarding, Current, FlowOn, IscsiBackend, ServedLun, ShardBackend, Targets, Work,
+    BeginForwarding, Current, FlowOn, IscsiBackend, QueueOf, ServedLun, ShardBackend, Targets, Work,
 };
 use crate::node::{bound_to, operations};
 
@@ -59,6 +59,8 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn write_caches(&self) -> Vec<(String, bool)>;
     /// What initiators do with units now, with the volume of each.
     fn flows(&self) -> Vec<FlowOn>;
+    /// What their volumes can do.
+    fn queues(&self) -> Vec<QueueOf>;
     /// The live state, for diagnosis.
     fn inspect(&self) -> serde_json::Value;
 }
@@ -353,6 +355,10 @@ impl IscsiBackend for Iscsi {
 
     fn flows(&self) -> Vec<FlowOn> {
         self.units.flows()
+    }
+
+    fn queues(&self) -> Vec<QueueOf> {
+        self.units.queues()
     }
 
     fn end_session(&self, id: u64) -> Work<'_, bool> {

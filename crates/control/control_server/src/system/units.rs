@@ -25,7 +25,7 @@ use self::file::{Kept, Refused, Watch, end_watch, open_file, watch, watch_size};
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
-use crate::backend::{Current, FlowOn, ServedLun, VolumeHandle, Work};
+use crate::backend::{Current, FlowOn, QueueOf, ServedLun, VolumeHandle, Work};
 
 /// How long is waited, when the service stops, for what is under way at a pool.
 const TURNS_WAIT: Duration = Duration::from_secs(10);
@@ -390,6 +390,10 @@ impl UnitBackend for SystemUnits {
 
     fn flows(&self) -> Vec<FlowOn> {
         self.gates.flows()
+    }
+
+    fn queues(&self) -> Vec<QueueOf> {
+        self.gates.queues()
     }
 
     fn inspect(&self) -> serde_json::Value {

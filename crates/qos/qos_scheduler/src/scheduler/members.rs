@@ -12,7 +12,9 @@ impl<T> Scheduler<T> {
         let time = self.time(now);
         if let Some(index) = self.free_classes.pop() {
             let slot = &mut self.classes[index as usize];
+            let listed = slot.window.listed;
             *slot = Class::new(terms, time, slot.generation);
+            slot.window.listed = listed;
             return ClassId { index, generation: slot.generation };
         }
         self.classes.push(Class::new(terms, time, 0));

@@ -63,7 +63,9 @@ pub(super) fn rule(route: &Route) -> Rule {
         "lun_list" => Rule::Everywhere(Merge::Luns),
         "share_list" => Rule::Everywhere(Merge::Shares),
         "disk_list" => Rule::Everywhere(Merge::Disks),
-        "session_list" | "open_list" | "qos_flow_list" | "job_list" => Rule::Everywhere(Merge::Each),
+        "session_list" | "open_list" | "qos_flow_list" | "qos_volume_list" | "job_list" => {
+            Rule::Everywhere(Merge::Each)
+        }
         "session_end" | "open_close" | "job_show" => Rule::AtOwner,
         // Where the volume is, they say themselves: it is in the body, or the only one.
         "volume_create" | "lun_create" | "share_create" => Rule::AtOwner,

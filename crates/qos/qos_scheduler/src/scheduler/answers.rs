@@ -1,0 +1,204 @@
+//! What the volume answers: how many requests may be at it, and who would suffer by more.
+
+use super::{FlowId, Scheduler};
+use crate::Kind;
+use crate::capacity::{Learnt, Suffering, Volume, Window};
+use crate::class::ClassWindow;
+use crate::pace::SECOND;
+
+/// A class is busy if it had so many requests under way on the average, in thousandths.
+const BUSY: u64 = 900;
+/// A class with a minimum that has so many under way would suffer by longer latencies.
+const USES: u64 = 250;
+/// It has enough with so much of its minimum, in thousandths.
+const COMFORTABLE: u64 = 1250;
+/// A minimum is met with so much of it.
+const MET: u64 = 980;
+/// It is missed when a class is behind by what it gives in a twentieth of a second, or by this, in thousandths of I/Os.
+const BEHIND: u64 = 3000;
+/// Less than its share is so much of what those get that wait, in thousandths.
+const LESS: u64 = 700;
+
+/// A request that the volume has answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    /// What it did.
+    pub kind: Kind,
+    /// Its bytes.
+    pub bytes: u64,
+    /// How long the volume took, in nanoseconds.
+    pub nanos: u64,
+    /// How long it waited for that before.
+    pub held: u64,
+}
+
+/// What the classes that flows belong to are promised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promised {
+    /// Classes with a minimum.
+    pub classes: u64,
+    /// Their minimums together, in normalised I/Os per second.
+    pub units: u64,
+}
+
+impl<T> Scheduler<T> {
+    /// How many requests may be at the volume now.
+    pub(super) fn depth(&self) -> u32 {
+        self.capacity.depth(self.settings.depth.max(1))
+    }
+
+    /// A class has a request that waits or is at the volume.
+    pub(super) fn see(&mut self, class: u32) {
+        let now = self.clock;
+        let window = &mut self.classes[class as usize].window;
+        if !window.listed {
+            window.listed = true;
+            window.last = now;
+            self.seen.push(class);
+        }
+    }
+
+    /// A request that passed or was dispatched is answered. Whether fewer requests are let to the volume now than before, so that
+    /// [`Scheduler::look`] is to be called from time to time.
+    pub fn answered(&mut self, now: u64, flow: FlowId, answer: Answer) -> bool {
+        let there = self.in_flight;
+        let Answer { kind, bytes, nanos, held } = answer;
+        let units = self.settings.units(bytes);
+        let time = self.time(now);
+        if let Some(index) = self.flow_index(flow) {
+            let window = &mut self.classes[self.flows[index as usize].class as usize].window;
+            window.answers += 1;
+            window.last = time;
+            window.units = window.units.saturating_add(units);
+            window.nanos = window.nanos.saturating_add(nanos.saturating_add(held));
+        }
+        self.complete(flow);
+        match self.capacity.answered(time, (kind, units), nanos, there, !self.ready.is_empty()) {
+            Window::GoesOn => false,
+            Window::BeginsAnew => {
+                self.begin_window();
+                false
+            }
+            Window::Ends => self.end_window(time),
+        }
+    }
+
+    /// Looks whether the volume still answers, while fewer requests are let to it than may be. Whether it has to be called again.
+    pub fn look(&mut self, now: u64) -> bool {
+        let time = self.time(now);
+        if self.capacity.has_ended(time) {
+            self.end_window(time);
+        }
+        self.capacity.holds_back()
+    }
+
+    /// What the volume can do.
+    #[must_use]
+    pub fn learnt(&self) -> Learnt {
+        self.capacity.learnt(self.settings.depth.max(1))
+    }
+
+    /// What is promised to the classes of flows that there are.
+    #[must_use]
+    pub fn promised(&self) -> Promised {
+        let mut promised = Promised::default();
+        for class in self.classes.iter().filter(|class| class.alive && class.flows > 0) {
+            if let Some(min) = class.terms.min_iops {
+                promised.classes += 1;
+                promised.units = promised.units.saturating_add(min);
+            }
+        }
+        promised
+    }
+
+    fn end_window(&mut self, time: u64) -> bool {
+        let suffering = self.suffering(time);
+        let stuck = self.stuck(time);
+        let held_before = self.capacity.holds_back();
+        let most = self.settings.depth.max(1);
+        let volume = Volume { most, target: self.settings.latency_target, there: self.in_flight, stuck };
+        self.capacity.close(time, suffering, volume);
+        self.begin_window();
+        self.capacity.holds_back() && !held_before
+    }
+
+    /// Requests at the volume of classes that have had no answer for long.
+    fn stuck(&self, time: u64) -> u32 {
+        let silence = self.capacity.silence();
+        let classes = self.seen.iter().map(|class| &self.classes[*class as usize]);
+        let silent = classes.filter(|class| time.saturating_sub(class.window.last) >= silence);
+        silent.map(|class| class.in_flight).sum()
+    }
+
+    /// Forgets what was answered so far, and classes that have nothing under way.
+    fn begin_window(&mut self) {
+        let Self { seen, classes, .. } = self;
+        seen.retain(|index| {
+            let class = &mut classes[*index as usize];
+            let listed = class.in_flight > 0 || !class.waiting.is_empty();
+            let ClassWindow { last, behind, .. } = class.window;
+            class.window = ClassWindow { listed, last, behind, ..ClassWindow::default() };
+            listed
+        });
+    }
+
+    /// Who would suffer by what the volume does now.
+    fn suffering(&mut self, time: u64) -> Suffering {
+        if self.seen.len() < 2 {
+            return Suffering::Nobody;
+        }
+        let span = time.saturating_sub(self.capacity.started()).max(1);
+        let mut worst = Suffering::Nobody;
+        // What flows get that wait, and the least that one gets that is busy and does not.
+        let (mut units, mut flows, mut least) = (0u64, 0u64, None::<u64>);
+        for index in &self.seen {
+            let class = &mut self.classes[*index as usize];
+            let under_way = (u128::from(class.window.nanos) * 1000 / u128::from(span)) as u64;
+            let now = u64::from(class.in_flight) + u64::from(!class.waiting.is_empty());
+            let under_way = if class.window.answers == 0 { now * 1000 } else { under_way };
+            if class.opens() > time {
+                // Its limits hold it back, and nobody else.
+                class.window.behind = 0;
+                continue;
+            }
+            if let Some(min) = class.terms.min_iops {
+                worst = worst.max(minimum_suffers(&mut class.window, min, under_way, span));
+            }
+            let members = class.weight.max(1);
+            if class.waiting.is_empty() {
+                if under_way >= BUSY && class.flows == 1 {
+                    least = Some(least.map_or(class.window.units, |least| least.min(class.window.units)));
+                }
+            } else {
+                units = units.saturating_add(class.window.units);
+                flows += members;
+            }
+        }
+        let less = least.is_some_and(|least| {
+            flows > 0 && u128::from(least) * 1000 * u128::from(flows) < u128::from(units) * u128::from(LESS)
+        });
+        if less { worst.max(Suffering::Share) } else { worst }
+    }
+}
+
+fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64) -> Suffering {
+    // Thousandths of I/Os that the minimum gives in the window.
+    let promised = u128::from(min) * u128::from(span) / u128::from(SECOND / 1000);
+    let promised = u64::try_from(promised).unwrap_or(u64::MAX);
+    let got = window.units.saturating_mul(1000);
+    let due = (u128::from(promised) * u128::from(MET) / 1000) as u64;
+    if under_way < BUSY {
+        window.behind = 0;
+    } else {
+        // What was missed long ago is not held against the volume: nobody catches that up.
+        window.behind = if got >= due { window.behind / 2 } else { window.behind.saturating_add(due - got) };
+        window.behind = window.behind.min(min.saturating_mul(200).max(2 * BEHIND));
+    }
+    if got < due && window.behind > BEHIND.max(min.saturating_mul(50)) {
+        Suffering::Missed
+    } else if under_way >= USES && u128::from(got) * 1000 < u128::from(promised) * u128::from(COMFORTABLE) {
+        Suffering::Minimum
+    } else {
+        Suffering::Nobody
+    }
+}
