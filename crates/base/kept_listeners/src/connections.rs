@@ -23,7 +23,7 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 /// The most connections that are kept for a child. Others end with it.
 const MOST: usize = 16 << 10;
 /// Peers of a child that is gone have this long to notice.
-const DRAIN: Duration = Duration::from_secs(3);
+const DRAIN: Duration = Duration::from_secs(10);
 /// Events that are taken at a time.
 const EVENTS: usize = 64;
 /// What the way to the child is called among events; connections have other numbers.
