@@ -19,9 +19,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::process::{Resource, getrlimit};
 
 /// The most connections that are kept for a child. Others end with it.
-const MOST: usize = 16 << 10;
+const MOST: u64 = 16 << 10;
+/// They take at most this part of the descriptors that the parent may have: those of the child before may be on their way to their end, and it
+/// has to be able to start the next one.
+const PART: u64 = 4;
 /// Peers of a child that is gone have this long to notice.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Events that are taken at a time.
@@ -34,6 +38,7 @@ pub(crate) struct Connections {
     epoll: OwnedFd,
     kept: BTreeMap<u64, OwnedFd>,
     last: u64,
+    most: u64,
 }
 
 impl Connections {
@@ -41,7 +46,8 @@ impl Connections {
     pub(crate) fn new(way: &OwnedFd) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, way, epoll::EventData::new_u64(WAY), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, kept: BTreeMap::new(), last: WAY })
+        let most = getrlimit(Resource::Nofile).current.map_or(MOST, |allowed| MOST.min(allowed / PART));
+        Ok(Self { epoll, kept: BTreeMap::new(), last: WAY, most })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -50,7 +56,7 @@ impl Connections {
 
     /// Has one more, unless there are too many.
     pub(crate) fn keep(&mut self, connection: OwnedFd) {
-        if self.kept.len() >= MOST {
+        if self.kept.len() as u64 >= self.most {
             return;
         }
         self.last += 1;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::{RecvFlags, recv};
+use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -31,6 +32,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// The longest headers: IPv4's and TCP's.
 const HEADERS: usize = 120;
+
+/// The part of the descriptors that the process may have which these take, two for each connection: it has other clients.
+const PART: u64 = 4;
 
 /// Connections that are being ended. Dropping it ends that.
 #[derive(Debug)]
@@ -50,7 +54,7 @@ fn placeholder(local: SocketAddr, remote: SocketAddr) -> io::Result<Socket> {
 
 impl Farewell {
     /// Begins to end connections, given as our end and the peer's, and goes on until all are over, or for `time`. To be called when the address
-    /// is here, and better before the network knows it, on a runtime of tokio. What cannot be had a placeholder for is reset by the
+    /// is here, and better before the network knows it, on a runtime of tokio. What no placeholder can be had for is reset by the
     /// kernel. Connections that are here do not mind.
     ///
     /// # Errors
@@ -58,7 +62,9 @@ impl Farewell {
     pub fn begin(connections: &[(SocketAddr, SocketAddr)], time: Duration) -> Result<Self, AddressError> {
         let mut by_machine: BTreeMap<(IpAddr, IpAddr), Vec<Ending>> = BTreeMap::new();
         let mut placeholders: BTreeMap<(IpAddr, IpAddr), Vec<Socket>> = BTreeMap::new();
-        for (local, remote) in connections {
+        let most =
+            getrlimit(Resource::Nofile).current.map_or(usize::MAX, |allowed| (allowed / (2 * PART)) as usize);
+        for (local, remote) in connections.iter().take(most) {
             let local = SocketAddr::new(local.ip().to_canonical(), local.port());
             let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
             let machine = (local.ip(), remote.ip());
