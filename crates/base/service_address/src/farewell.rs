@@ -137,10 +137,9 @@ async fn end(socket: UdpSocket, is_v4: bool, mut endings: Vec<Ending>) {
                 if ready.is_err() {
                     return;
                 }
-                match socket.try_io(Interest::READABLE, || receive(&socket, is_v4)) {
-                    Ok(Some(came)) => answer(&socket, &mut endings, &came),
-                    // No segment; nothing, when an error would be what the network says of a machine that cannot be reached.
-                    Ok(None) | Err(_) => {}
+                // Anything else is no segment, or what the network says of a machine that cannot be reached.
+                if let Ok(Some(came)) = socket.try_io(Interest::READABLE, || receive(&socket, is_v4)) {
+                    answer(&socket, &mut endings, &came);
                 }
             }
         }

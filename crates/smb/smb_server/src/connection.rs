@@ -23,15 +23,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use kept_listeners::KeptConnection;
-use smb_protocol::compound;
 use smb_protocol::framing::Packet as PacketKind;
 use smb_protocol::header::Routing;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
-use smb_protocol::{Command, Header};
+use smb_protocol::{Command, Header, compound};
 use tcp_service::{ALLOWANCE, Account, Admission, Answers, LoginSeat};
 use tokio::net::TcpStream;
 
