@@ -13,7 +13,7 @@ use test_etcd::Etcd;
 
 use super::Context;
 use super::cluster::{failed, identity, now};
-use super::multipath::Net;
+use super::multipath::{Net, admin};
 use super::shared_units::unit;
 use crate::node::{Node, Options, binary};
 use crate::process::{Deadline, Running, command, need, need_root, pause, run, run_with};
@@ -300,6 +300,11 @@ impl World {
             }
             Ok((with == 1).then_some(()))
         })
+    }
+
+    /// The cable of a node's machine is pulled.
+    pub(super) fn cut(&self, name: &str) -> Result {
+        admin(&["cut", &self.net.0, name.trim_start_matches('n')])
     }
 
     /// smbclient, as a client of the address.

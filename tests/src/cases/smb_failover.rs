@@ -306,6 +306,9 @@ pub(super) fn kernel(context: &Context) -> Result {
     world.named(next)?.signal("-CONT", false)?;
     world.settled()?;
     pause(BETWEEN);
+    // Its machine is gone. Of processes that are killed while their machine lives on, nobody is left to end the connections: its kernel resets
+    // them, and what this client is just sending then it gives up.
+    world.cut(&last)?;
     world.named(&last)?.kill()?;
     world.owner(&last)?;
     pause(BETWEEN);

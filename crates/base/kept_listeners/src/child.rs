@@ -1,15 +1,17 @@
 //! The child's side: sockets come from the keeper where there is one.
 
-use std::io::{self, ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, recvmsg, send, sendmsg, shutdown,
 };
 use rustix::process::{Pid, getppid};
 
@@ -100,6 +102,54 @@ pub fn ask_beside(text: &str) -> io::Result<String> {
     way.ask(&Request::Beside(text.to_owned())).map(|(answer, _)| answer)
 }
 
+/// A connection that does not break off when this process dies, where there is a keeper ([`crate`]). It ends when this is dropped.
+#[derive(Debug)]
+pub struct KeptConnection<T: AsFd> {
+    connection: T,
+    kept: bool,
+}
+
+impl<T: AsFd> KeptConnection<T> {
+    /// One that is not kept yet.
+    pub const fn new(connection: T) -> Self {
+        Self { connection, kept: false }
+    }
+
+    /// Whether it does not break off.
+    #[must_use]
+    pub const fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Gives it to the keeper, too, if there is one that has time. Never waits.
+    pub fn keep(&mut self) {
+        self.kept = self.kept || way().is_some_and(|way| way.keep(&self.connection).is_ok());
+    }
+}
+
+impl<T: AsFd> Deref for KeptConnection<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.connection
+    }
+}
+
+impl<T: AsFd> DerefMut for KeptConnection<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.connection
+    }
+}
+
+impl<T: AsFd> Drop for KeptConnection<T> {
+    fn drop(&mut self) {
+        if self.kept {
+            // The keeper's descriptor would leave it open. An error means that it is over already.
+            let _ = shutdown(&self.connection, Shutdown::Both);
+        }
+    }
+}
+
 fn tell(request: Request) {
     if let Some(way) = way()
         && let Err(error) = way.ask(&request)
@@ -120,6 +170,22 @@ impl Way {
         let (_, socket) = self.ask(&Request::Listen(address))?;
         let socket = socket.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "no socket came"))?;
         Ok(TcpListener::from(socket))
+    }
+
+    /// Gives a connection to the keeper, too.
+    pub(crate) fn keep(&self, connection: &impl AsFd) -> io::Result<()> {
+        let way = self.socket.try_lock().ok_or(ErrorKind::WouldBlock)?;
+        let socket = way.as_ref().ok_or(ErrorKind::BrokenPipe)?;
+        let sockets = [connection.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !beside.push(SendAncillaryMessage::ScmRights(&sockets)) {
+            return Err(ErrorKind::OutOfMemory.into());
+        }
+        let text = Request::Keep.encode();
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        sendmsg(socket, &[IoSlice::new(text.as_bytes())], &mut beside, flags)?;
+        Ok(())
     }
 
     /// Asks, and waits for the answer.

@@ -1,6 +1,6 @@
 //! The parent's side: has the sockets, and hands them out.
 
-use std::io::{self, ErrorKind, IoSlice};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    recv, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
+use crate::connections::Connections;
 use crate::message::{MAX, Request, encode_answer};
 
 /// The most sockets that are kept: whoever asks for more binds them by itself no better.
@@ -35,6 +36,8 @@ struct Kept {
     sockets: Vec<Socket>,
     /// The number of the child that is served.
     child: u64,
+    /// How many connections of it are kept.
+    connections: usize,
     helper: Option<Arc<dyn Helper>>,
 }
 
@@ -130,19 +133,45 @@ impl Keeper {
         self.0.lock().sockets.iter().map(|kept| kept.bound).collect()
     }
 
+    /// How many connections are kept of the child that is served.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.lock().connections
+    }
+
     fn answer(&self, child: u64, way: &OwnedFd) {
-        let mut bytes = vec![0; MAX];
-        loop {
-            let length = match recv(way, &mut bytes[..], RecvFlags::empty()) {
-                Ok((_, 0)) => return,
-                Ok((_, length)) if length <= bytes.len() => length,
-                Err(rustix::io::Errno::INTR) => continue,
-                Ok(_) | Err(_) => return,
-            };
-            let Some(request) = Request::decode(&bytes[..length]) else { return };
-            if self.carry_out(child, request, way).is_err() {
+        let mut connections = match Connections::new(way) {
+            Ok(connections) => connections,
+            Err(error) => {
+                tracing::warn!(%error, "nothing is kept for the child");
                 return;
             }
+        };
+        let mut bytes = vec![0; MAX];
+        while let Some((length, beside)) = next(&mut connections, way, &mut bytes) {
+            let done = match Request::decode(&bytes[..length]) {
+                None => break,
+                Some(Request::Keep) => {
+                    beside.into_iter().for_each(|connection| connections.keep(connection));
+                    Ok(())
+                }
+                Some(request) => {
+                    self.note(child, connections.count());
+                    self.carry_out(child, request, way)
+                }
+            };
+            if done.is_err() {
+                break;
+            }
+        }
+        self.note(child, 0);
+        connections.end(way);
+    }
+
+    fn note(&self, child: u64, connections: usize) {
+        let mut kept = self.0.lock();
+        if child == kept.child {
+            kept.connections = connections;
         }
     }
 
@@ -166,6 +195,8 @@ impl Keeper {
                 kept.again(child);
                 reply(way, &done, None)
             }
+            // Not answered, and not its affair.
+            Request::Keep => Ok(()),
             Request::Beside(text) => {
                 let answer = match &kept.helper {
                     // One that ends late has nothing to say any more.
@@ -175,6 +206,27 @@ impl Keeper {
                 reply(way, &answer, None)
             }
         }
+    }
+}
+
+/// The next message of a child, in `bytes`, and the socket beside it. `None` when there will be none.
+fn next(connections: &mut Connections, way: &OwnedFd, bytes: &mut [u8]) -> Option<(usize, Option<OwnedFd>)> {
+    loop {
+        connections.wait_for_child().ok()?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::TRUNC;
+        let came = match recvmsg(way, &mut [IoSliceMut::new(bytes)], &mut beside, flags) {
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(_) => return None,
+            Ok(came) => came.bytes,
+        };
+        let mut sockets = beside.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(sockets) => Some(sockets),
+            _ => None,
+        });
+        let found = sockets.next().and_then(|mut sockets| sockets.next());
+        return (1..=bytes.len()).contains(&came).then_some((came, found));
     }
 }
 

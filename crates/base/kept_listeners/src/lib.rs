@@ -1,4 +1,4 @@
-//! Listening sockets that outlive the process that serves them.
+//! Sockets that outlive the process that serves them: those that listen, and for a moment connections.
 //!
 //! ```text
 //!   supervisor: Keeper ──── socket pair (SOCK_SEQPACKET), the child's standard input ────► node: Listeners ask here
@@ -21,15 +21,18 @@
 //!
 //! A child can see that its parent has died ([`is_orphaned`]); what it does then is its own affair.
 //!
-//! Deliberately absent: starting and restarting the child, and connections that were accepted (they end with the child).
+//! Connections end with the child, but not by a reset ([`KeptConnection`], `connections`).
+//!
+//! Deliberately absent: starting and restarting the child.
 
 mod child;
+mod connections;
 mod keeper;
 mod message;
 
 use std::time::Duration;
 
-pub use child::{ask_beside, close, is_kept, is_orphaned, listen, settled, start_over};
+pub use child::{KeptConnection, ask_beside, close, is_kept, is_orphaned, listen, settled, start_over};
 pub use keeper::{Helper, Keeper};
 
 /// How long an answer of the other side is waited for. It binds a socket at most.

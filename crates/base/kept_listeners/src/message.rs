@@ -19,6 +19,8 @@ pub(crate) enum Request {
     Settled,
     /// The child serves none of its sockets any more, and will ask for them again.
     Again,
+    /// A connection, which comes with it, is not to break off when the child dies. It is not answered.
+    Keep,
     /// Something else that the parent does for its child: what, the two of them know.
     Beside(String),
 }
@@ -30,6 +32,7 @@ impl Request {
             Self::Close(address) => format!("close {address}"),
             Self::Settled => "settled".to_owned(),
             Self::Again => "again".to_owned(),
+            Self::Keep => "keep".to_owned(),
             Self::Beside(text) => format!("{BESIDE}{text}"),
         }
     }
@@ -43,6 +46,7 @@ impl Request {
         match text.split_once(' ') {
             None if text == "settled" => Some(Self::Settled),
             None if text == "again" => Some(Self::Again),
+            None if text == "keep" => Some(Self::Keep),
             Some(("listen", address)) => address.parse().ok().map(Self::Listen),
             Some(("close", address)) => address.parse().ok().map(Self::Close),
             _ => None,

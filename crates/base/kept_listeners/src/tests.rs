@@ -71,6 +71,7 @@ fn nonsense_is_not_answered() {
         Request::Listen(any()),
         Request::Close("[::1]:445".parse().expect("one")),
         Request::Settled,
+        Request::Keep,
         Request::Beside("etcd start {\"a\": 1}".into()),
         Request::Beside(String::new()),
     ] {
@@ -108,4 +109,52 @@ fn what_is_asked_beside_goes_to_the_helper_of_the_child_that_is_served() {
     assert!(ask(&first, "late").is_err(), "there is another child");
     assert_eq!(ask(&second, &"é".repeat(10_000)).expect("long").chars().count(), 10_000);
     assert!(ask(&child(&Keeper::new()), "anything").is_err(), "nobody does anything else");
+}
+
+/// A client, and its connection at the server.
+fn connected() -> (TcpStream, TcpStream) {
+    let listener = std::net::TcpListener::bind(any()).expect("bound");
+    let client = TcpStream::connect(listener.local_addr().expect("known")).expect("connected");
+    client.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("an option");
+    (client, listener.accept().expect("accepted").0)
+}
+
+#[test]
+fn connections_of_a_child_that_dies_come_to_an_end_without_a_reset() {
+    let keeper = Keeper::new();
+    let child = child(&keeper);
+    let (mut client, server) = connected();
+    child.keep(&server).expect("told");
+    client.write_all(b"nobody reads this any more").expect("sent");
+    // As the kernel does with the descriptors of a process that is killed.
+    drop((server, child));
+    assert_eq!(client.read(&mut [0; 1]).map_err(|error| error.kind()), Ok(0), "the end, not a reset");
+    for _ in 0..50 {
+        client.write_all(&[1; 10_000]).expect("a writer does not fail");
+        // For what comes back after a write, if anything does.
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_connection_that_a_child_closes_is_over_and_kept_no_longer() {
+    let keeper = Keeper::new();
+    let child = child(&keeper);
+    let (mut client, server) = connected();
+    let (mut stays, stays_too) = connected();
+    for connection in [&server, &stays_too] {
+        child.keep(connection).expect("told");
+    }
+    // What is answered after it has been heard.
+    child.ask(&Request::Settled).expect("answered");
+    assert_eq!(keeper.connections(), 2);
+    server.shutdown(std::net::Shutdown::Both).expect("ended");
+    drop(server);
+    assert_eq!(client.read(&mut [0; 1]).expect("the end"), 0);
+    while keeper.connections() > 1 {
+        child.ask(&Request::Settled).expect("answered");
+    }
+    let mut stays_too = stays_too;
+    stays_too.write_all(b"on").expect("sent");
+    stays.read_exact(&mut [0; 2]).expect("it goes on");
 }

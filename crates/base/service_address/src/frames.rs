@@ -1,5 +1,5 @@
-//! Frames: what is said of addresses on an Ethernet (RFC 826, 5227, 4861), and the segment that lets a peer find out that a
-//! connection is gone (RFC 9293 3.10.7.4, 3.5.2).
+//! Frames: what is said of addresses on an Ethernet (RFC 826, 5227, 4861), and segments of TCP without data (RFC 9293 3.1); a peer answers one
+//! that does not fit with where it is (3.10.7.4).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -17,6 +17,7 @@ const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const ICMPV6: u8 = 58;
 const TCP: u8 = 6;
+const ACK: u8 = 0x10;
 const NEIGHBOR_SOLICITATION: u8 = 135;
 const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
@@ -112,16 +113,30 @@ pub(crate) fn claimant(frame: &[u8], own: Mac, address: IpAddr) -> Option<Mac> {
     (mac != own && mac != NOBODY).then_some(mac)
 }
 
-/// A segment of a connection that nobody here has, without the IP header: the peer answers it with where it is, which the kernel here
-/// answers with a reset. `None` for addresses of two kinds.
+/// A segment of a connection that nobody here has: the peer answers it with where it is. `None` for addresses of two kinds.
 pub(crate) fn stray_segment(local: SocketAddr, remote: SocketAddr) -> Option<Vec<u8>> {
     // Sequence number 0 is, of all that may be, in the peer's window only by a rare chance, and no data is carried then either.
+    segment(local, remote, 0, 0, ACK, 0)
+}
+
+/// A segment without data, and without the IP header. `None` for addresses of two kinds.
+pub(crate) fn segment(
+    local: SocketAddr,
+    remote: SocketAddr,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+) -> Option<Vec<u8>> {
     let mut segment = Vec::with_capacity(20);
     segment.extend_from_slice(&local.port().to_be_bytes());
     segment.extend_from_slice(&remote.port().to_be_bytes());
-    segment.extend_from_slice(&[0; 8]);
-    // Five words, ACK, no window.
-    segment.extend_from_slice(&[0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    segment.extend_from_slice(&seq.to_be_bytes());
+    segment.extend_from_slice(&ack.to_be_bytes());
+    // Five words of header.
+    segment.extend_from_slice(&[0x50, flags]);
+    segment.extend_from_slice(&window.to_be_bytes());
+    segment.extend_from_slice(&[0; 4]);
     let (source, target) = (local.ip().to_canonical(), remote.ip().to_canonical());
     if source.is_ipv4() != target.is_ipv4() {
         return None;

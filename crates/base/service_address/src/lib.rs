@@ -2,20 +2,24 @@
 //!
 //! ```text
 //!   Machine: hold, renew, release ──► netlink ──► the kernel's interfaces
-//!   announce, reset, probe ──────► frames ──► datalink (AF_PACKET)
+//!   announce, probe ─────────────► frames ──► datalink (AF_PACKET)
+//!   Farewell: connections of the machine before ──► raw TCP sockets
 //! ```
 //! Invariants:
 //! * An address is given to the kernel for [`LIFETIME`] only and has to be renewed before: when its holder dies, or stands still, the
 //!   kernel takes it away by itself, also where nobody is left to do it.
 //! * Whose an address is can be seen: ours have the interface's name with [`LABEL`] as their label, where it has room for that (IPv4), and last
 //!   no longer than [`LIFETIME`].
-//! * What arrives from the network is compared with lengths before it is looked at, and never answered.
+//! * What arrives from the network is compared with lengths before it is looked at. Nothing of it is answered but segments of connections that
+//!   are being ended, by segments without data.
 //!
 //! Needs `CAP_NET_ADMIN` for addresses and `CAP_NET_RAW` for frames.
 //!
 //! Deliberately absent: who may have an address, and when. Its user knows.
 
+mod ending;
 mod error;
+mod farewell;
 mod frames;
 mod machine;
 mod wire;
@@ -23,8 +27,9 @@ mod wire;
 use std::time::Duration;
 
 pub use error::AddressError;
+pub use farewell::Farewell;
 pub use machine::{Assigned, Interface, Machine};
-pub use wire::{announce, probe, reset};
+pub use wire::{announce, probe};
 
 /// How long the kernel keeps an address that is not renewed. It counts in whole seconds, and looks about once a second.
 pub const LIFETIME: Duration = Duration::from_secs(3);

@@ -1,13 +1,12 @@
 //! Sending and receiving. Blocks: not for threads that serve.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use pnet_datalink::{Channel, Config, DataLinkReceiver, DataLinkSender, NetworkInterface};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-use crate::frames::{Mac, announcement, claimant, question, stray_segment};
+use crate::frames::{Mac, announcement, claimant, question};
 use crate::{AddressError, Interface};
 
 const RAW: &str = "CAP_NET_RAW";
@@ -82,24 +81,4 @@ pub fn probe(on: &Interface, address: IpAddr, wait: Duration) -> Result<Option<S
         }
     }
     Ok(None)
-}
-
-/// Lets peers of a machine that had this address before find out at once that their connections are gone, where they would wait
-/// for answers otherwise: each gets a segment that it answers, and the kernel resets what it does not know. To be called when the
-/// address is here. Connections that are here do not mind.
-///
-/// # Errors
-/// As [`announce`].
-pub fn reset(local: SocketAddr, remotes: &[SocketAddr]) -> Result<(), AddressError> {
-    let domain = if local.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
-    let socket = Socket::new(domain, Type::RAW, Some(Protocol::TCP)).map_err(wire)?;
-    socket.set_nonblocking(true).map_err(wire)?;
-    socket.bind(&SockAddr::from(SocketAddr::new(local.ip(), 0))).map_err(wire)?;
-    for remote in remotes {
-        if let Some(segment) = stray_segment(local, *remote) {
-            // One that cannot be reached now finds out by itself.
-            let _ = socket.send_to(&segment, &SockAddr::from(SocketAddr::new(remote.ip(), 0)));
-        }
-    }
-    Ok(())
 }

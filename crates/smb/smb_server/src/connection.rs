@@ -23,14 +23,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
-use smb_protocol::compound;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use kept_listeners::KeptConnection;
 use smb_protocol::framing::Packet as PacketKind;
 use smb_protocol::header::Routing;
 use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
-use smb_protocol::{Command, Header};
+use smb_protocol::{Command, Header, compound};
 use tcp_service::{ALLOWANCE, Account, Admission, Answers, LoginSeat};
 use tokio::net::TcpStream;
 
@@ -108,7 +107,7 @@ fn holds_while_it_waits(ready: usize, working: usize) -> bool {
 /// One connection.
 pub(crate) struct Connection {
     conn: Rc<Conn>,
-    stream: TcpStream,
+    stream: KeptConnection<TcpStream>,
     receive: Receive,
     running: FuturesUnordered<Running>,
     /// What the connection holds of the node's memory.
@@ -139,7 +138,7 @@ pub(crate) async fn serve(
     conn.transmit.borrow_mut().ask(answers);
     let mut connection = Connection {
         conn: Rc::clone(&conn),
-        stream,
+        stream: KeptConnection::new(stream),
         receive: Receive::new(),
         running: FuturesUnordered::new(),
         account,
@@ -211,7 +210,7 @@ impl Connection {
         if self.patience != patience {
             self.patience = patience;
             // Where it cannot be had, the system's quarter of an hour is what there is.
-            let _ = socket2::SockRef::from(&self.stream).set_tcp_user_timeout(patience);
+            let _ = socket2::SockRef::from(&*self.stream).set_tcp_user_timeout(patience);
         }
     }
 
@@ -276,7 +275,7 @@ impl Connection {
             return Ok(false);
         }
         let before = transmit.waiting();
-        let sent = transmit.poll_send(&mut self.stream, cx).map_err(|_| End::Disconnected)?;
+        let sent = transmit.poll_send(&mut *self.stream, cx).map_err(|_| End::Disconnected)?;
         let gone = before - transmit.waiting();
         self.moved += gone as u64;
         self.conn.peer.counters.bytes_out.fetch_add(gone as u64, Ordering::Relaxed);
@@ -291,7 +290,7 @@ impl Connection {
             Mail::Close => return Err(End::Told),
             Mail::Abandon => {
                 // What waits to be sent is for nobody, and the system is not to try for minutes.
-                let _ = socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+                let _ = socket2::SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO));
                 return Err(End::Told);
             }
         }
@@ -322,7 +321,7 @@ impl Connection {
         if !self.has_room() || self.starved {
             return Ok(began);
         }
-        let got = match self.receive.poll_read(&mut self.stream, cx) {
+        let got = match self.receive.poll_read(&mut *self.stream, cx) {
             Poll::Pending => return Ok(began),
             Poll::Ready(Ok(Got::Bytes(got))) => got,
             Poll::Ready(Ok(Got::End) | Err(_)) => return Err(End::Disconnected),
@@ -361,6 +360,7 @@ impl Connection {
             self.starved = !self.begin_ready(cx)?;
             if self.conn.is_logged_in() {
                 self.receive.allow_long();
+                self.stream.keep();
             }
             if self.starved {
                 break;

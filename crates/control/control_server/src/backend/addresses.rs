@@ -29,6 +29,7 @@ pub trait AddressBackend: Send + Sync + 'static {
     fn claimant<'a>(&'a self, at: &'a ServiceAddress) -> Work<'a, Option<String>>;
     /// All addresses that the machine has.
     fn all(&self) -> Work<'_, Vec<MachineAddress>>;
-    /// Lets clients of the machine that had the address before find out that their connections are gone: our end of each, and theirs.
+    /// Ends the connections of the machine that had the address before, given as our end of each and theirs, as that would have ended them: also
+    /// what clients send at that moment meets no reset. It goes on for some seconds; asked for again, it is the same.
     fn tell_clients<'a>(&'a self, address: IpAddr, of: &'a [(SocketAddr, SocketAddr)]) -> Work<'a, ()>;
 }

@@ -27,6 +27,8 @@ pub struct MemoryAddresses {
     pub announced: Mutex<Vec<IpAddr>>,
     /// Connections whose clients were told that these are gone.
     pub told: Mutex<BTreeSet<(SocketAddr, SocketAddr)>>,
+    /// How often the network had been told of an address when the first clients of it were.
+    pub told_after: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
 impl AddressBackend for MemoryAddresses {
@@ -70,8 +72,10 @@ impl AddressBackend for MemoryAddresses {
         now(Ok(held.chain(own).collect()))
     }
 
-    fn tell_clients<'a>(&'a self, _address: IpAddr, of: &'a [(SocketAddr, SocketAddr)]) -> Work<'a, ()> {
+    fn tell_clients<'a>(&'a self, address: IpAddr, of: &'a [(SocketAddr, SocketAddr)]) -> Work<'a, ()> {
         self.told.lock().extend(of);
+        let announced = self.announced.lock().iter().filter(|known| **known == address).count();
+        self.told_after.lock().entry(address).or_insert(announced);
         now(Ok(()))
     }
 }

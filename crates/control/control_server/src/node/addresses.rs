@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   published ─┐                        ┌─ hold: the kernel has it for a few seconds, renewed before they are over
-//!   given up ──┼─► keep (one at a time) ┼─ announce, and tell clients of the owner before that their connections are gone
+//!   given up ──┼─► keep (one at a time) ┼─ end the connections of clients of the owner before, and announce
 //!   every look ┘                        └─ release
 //! ```
 //! Invariants:
@@ -90,14 +90,14 @@ impl Node {
         join_all(unwanted.iter().map(|(pool, held)| self.let_address_go(*pool, held))).await;
         self.abandon_strays().await;
         if !wanted.is_empty() {
-            let mut announced = Vec::new();
+            let mut new = Vec::new();
             for (pool, at) in wanted {
                 if self.have_address(pool, &at).await {
-                    announced.push((pool, at));
+                    new.push((pool, at));
                 }
             }
             // Only now that all of them are renewed: the shared state may be slow, and is waited for once.
-            join_all(announced.iter().map(|(pool, at)| self.tell_former(*pool, at))).await;
+            join_all(new.iter().map(|(pool, at)| self.tell(*pool, at))).await;
             self.note_clients();
         }
         if self.listens_besides() != before {
@@ -204,16 +204,22 @@ impl Node {
         if new {
             tracing::info!(address = %at, "a service address is here");
         }
-        // What would be announced of another node's address would take its clients away from it.
-        let tells = (now.since(since) < ANNOUNCED_FOR || !matches!(former, Former::Over))
-            && self.may_have_addresses_of(pool);
-        if tells && let Err(problem) = self.backends.addresses.announce(at).await {
-            self.addresses.change(pool, |held| held.problem = Some(problem));
-        }
-        tells
+        now.since(since) < ANNOUNCED_FOR || !matches!(former, Former::Over)
     }
 
-    /// Tells those who were connected to an address elsewhere that their connections are gone.
+    /// Tells clients of the owner before, and the network, that an address is here. The clients come first: what they send arrives here when the
+    /// network knows, and the kernel resets connections that nobody ends.
+    async fn tell(&self, pool: Uuid, at: &ServiceAddress) {
+        self.tell_former(pool, at).await;
+        // What would be announced of another node's address would take its clients away from it.
+        if self.may_have_addresses_of(pool)
+            && let Err(problem) = self.backends.addresses.announce(at).await
+        {
+            self.addresses.change(pool, |held| held.problem = Some(problem));
+        }
+    }
+
+    /// Ends the connections of those who were connected to an address elsewhere.
     async fn tell_former(&self, pool: Uuid, at: &ServiceAddress) {
         let now = self.clock.now();
         let former = self.addresses.held.lock().get(&pool).map(|held| held.former.clone());

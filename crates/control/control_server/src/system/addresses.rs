@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use control_api::{Code, Problem, ServiceAddress};
-use service_address::{AddressError, Interface, Machine};
+use parking_lot::Mutex;
+use service_address::{AddressError, Farewell, Interface, Machine};
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 
@@ -15,11 +16,16 @@ use crate::backend::{AddressBackend, MachineAddress, Work};
 /// waits for this one).
 const PROBE: Duration = Duration::from_millis(900);
 
+/// For so long connections of the machine before are ended, unless all are over earlier. Of clients that are gone, too, nothing comes.
+const FAREWELL: Duration = Duration::from_secs(10);
+
 /// The machine's network.
 #[derive(Default)]
 pub(super) struct MachineNetwork {
     /// Opened when it is used first: most nodes have no pool with an address.
     machine: OnceCell<Machine>,
+    /// Connections of the machine before to each address, which are being ended.
+    farewells: Mutex<BTreeMap<IpAddr, (Vec<(SocketAddr, SocketAddr)>, Farewell)>>,
 }
 
 fn problem(error: &AddressError) -> Problem {
@@ -69,6 +75,7 @@ impl AddressBackend for MachineNetwork {
 
     fn release<'a>(&'a self, at: &'a ServiceAddress) -> Work<'a, ()> {
         Box::pin(async move {
+            self.farewells.lock().remove(&at.ip);
             // Wherever it is: the interface may have lost the address by which it was found.
             let machine = self.machine().await?;
             let all = machine.addresses().await.map_err(|error| problem(&error))?;
@@ -111,14 +118,14 @@ impl AddressBackend for MachineNetwork {
 
     fn tell_clients<'a>(&'a self, address: IpAddr, of: &'a [(SocketAddr, SocketAddr)]) -> Work<'a, ()> {
         Box::pin(async move {
-            let mut by_local: BTreeMap<SocketAddr, Vec<SocketAddr>> = BTreeMap::new();
-            for (local, remote) in of.iter().filter(|(local, _)| local.ip().to_canonical() == address) {
-                let local = SocketAddr::new(local.ip().to_canonical(), local.port());
-                let remote = SocketAddr::new(remote.ip().to_canonical(), remote.port());
-                by_local.entry(local).or_default().push(remote);
+            if self.farewells.lock().get(&address).is_some_and(|(known, _)| known == of) {
+                return Ok(());
             }
-            aside(move || by_local.iter().try_for_each(|(local, all)| service_address::reset(*local, all)))
-                .await
+            let connections: Vec<(SocketAddr, SocketAddr)> =
+                of.iter().filter(|(local, _)| local.ip().to_canonical() == address).copied().collect();
+            let begun = aside(move || Farewell::begin(&connections, FAREWELL)).await?;
+            self.farewells.lock().insert(address, (of.to_vec(), begun));
+            Ok(())
         })
     }
 }

@@ -143,6 +143,9 @@ fn more_clients_than_the_store_has_room_for_are_told_as_far_as_they_are_known() 
         let told = second.addresses.told.lock();
         (20_000..21_000).map(client).all(|each| told.contains(&each))
     });
+    // What they send comes here from then on.
+    comes("the network is told", || !second.addresses.announced.lock().is_empty());
+    assert_eq!(second.addresses.told_after.lock().values().next(), Some(&0), "the network was told first");
     second.stop();
 }
 
