@@ -10,6 +10,7 @@ mod liar;
 mod model;
 mod names;
 mod snapshots;
+mod steps;
 mod verify;
 mod worker;
 

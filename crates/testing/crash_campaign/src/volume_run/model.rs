@@ -1,7 +1,7 @@
 //! What was asked of the volume and what it answered.
 //!
 //! Each worker has a directory and files of its own and asks for one change of names at a time, so after a crash
-//! its names are those before the last unanswered change, or those after it.
+//! its names are those before the last unanswered change, or those after it; or, after volatile changes, one of `steps.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -37,6 +37,11 @@ impl<T: Clone + PartialEq> Register<T> {
 
     pub(crate) fn admits(&self, value: &T) -> bool {
         self.0.contains(value)
+    }
+
+    /// What it is, when no change is under way.
+    pub(crate) fn live(&self) -> T {
+        self.0[0].clone()
     }
 
     /// What it is, is seen.
@@ -97,6 +102,8 @@ pub(crate) struct FileModel {
     pub(crate) owner: u32,
     /// The volume's number for it, once known.
     pub(crate) id: Cell<Option<u64>>,
+    /// The number of the volatile change that has made it; 0 if a durable one has.
+    pub(crate) made: Cell<u64>,
     pub(crate) history: RefCell<History>,
     pub(crate) sizes: RefCell<Sizes>,
     pub(crate) attributes: RefCell<Register<u32>>,
@@ -134,6 +141,8 @@ pub(crate) struct Part {
     pub(crate) pending: RefCell<Option<Names>>,
     /// A row of durable state.
     pub(crate) state: RefCell<Register<u64>>,
+    /// What a crash may show instead of what there is, the oldest first.
+    pub(crate) steps: RefCell<Vec<super::steps::Step>>,
     /// Snapshots of the directory that were asked for, the oldest first.
     pub(crate) frozen: RefCell<Vec<super::snapshots::FrozenModel>>,
 }
@@ -153,6 +162,8 @@ pub(crate) struct Model {
     pub(crate) parts: Vec<Rc<Part>>,
     files: Cell<u32>,
     generation: Cell<u32>,
+    /// Volatile changes that were answered.
+    pub(super) changes: Cell<u64>,
     /// The last end left the disks' caches alone.
     killed: Cell<bool>,
     /// Files without names that are open still.
@@ -167,12 +178,14 @@ impl Model {
             names: RefCell::default(),
             pending: RefCell::default(),
             state: RefCell::new(Register::new(0)),
+            steps: RefCell::default(),
             frozen: RefCell::default(),
         };
         Self {
             parts: (0..workers).map(|_| Rc::new(part())).collect(),
             files: Cell::new(0),
             generation: Cell::new(0),
+            changes: Cell::new(0),
             killed: Cell::new(false),
             ghosts: RefCell::default(),
         }
@@ -184,6 +197,7 @@ impl Model {
         Rc::new(FileModel {
             owner: self.files.get(),
             id: Cell::new(None),
+            made: Cell::new(0),
             history: RefCell::default(),
             sizes: RefCell::new(Sizes::new()),
             attributes: RefCell::new(Register::new(attributes)),
@@ -216,6 +230,7 @@ impl Model {
     }
 
     pub(crate) fn closed(&self) {
+        self.durable(self.changes());
         self.for_each_file(|file| {
             file.history.borrow_mut().closed();
             let mut sizes = file.sizes.borrow_mut();

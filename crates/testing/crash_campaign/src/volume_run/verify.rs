@@ -19,9 +19,9 @@ use crate::rig::{Standing, least_disks};
 use crate::rot;
 
 /// Ends a verification that found a broken promise, or was cut off.
-struct Ended;
+pub(super) struct Ended;
 
-type Checked<T = ()> = Result<T, Ended>;
+pub(super) type Checked<T = ()> = Result<T, Ended>;
 
 /// Checks everything; whether the boot can go on.
 pub(super) async fn after_opening(run: &Rc<Run>, opened: &Opened) -> bool {
@@ -97,7 +97,7 @@ pub(super) async fn check(run: &Rc<Run>, volume: &Volume) {
     }
 }
 
-fn ended<T>(run: &Run, what: &str, result: Result<T, StoreError>) -> Checked<T> {
+pub(super) fn ended<T>(run: &Run, what: &str, result: Result<T, StoreError>) -> Checked<T> {
     result.map_err(|error| {
         if !run.excuses(&error, &run.mark()) {
             run.rig.broken(format!("after the opening {what} fails: {error}"));
@@ -127,6 +127,7 @@ async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
         }
         let inner = list(run, volume, FileId(part.inner.get())).await?;
         there.extend(inner.into_iter().map(|(name, file)| (format!("{INNER}/{name}"), file)));
+        super::steps::roll_back(run, volume, part, number, &there).await?;
         choose_names(run, part, number, &there)?;
         let key = [number as u8];
         let row = ended(run, "a row of state", volume.state_get(super::names::TABLE, &key).await)?;
@@ -160,7 +161,7 @@ async fn list(run: &Rc<Run>, volume: &Volume, directory: FileId) -> Checked<BTre
     }
 }
 
-fn matches(names: &Names, there: &BTreeMap<String, u64>) -> bool {
+pub(super) fn matches(names: &Names, there: &BTreeMap<String, u64>) -> bool {
     let same = |(name, file): (&String, &Rc<FileModel>)| {
         there.get(name).is_some_and(|id| file.id.get().is_none_or(|known| known == *id))
     };

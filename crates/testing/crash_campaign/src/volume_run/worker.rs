@@ -1,7 +1,7 @@
 //! A client of the volume: one change of names at a time, and data operations of which some run side by side.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use volume::Volume;
 
 use super::Run;
 use super::model::{FileModel, Part};
+use super::steps::Step;
 use crate::rig::Mark;
 
 /// Time, a hundred times as fast as outside, after which an operation hangs.
@@ -29,6 +30,12 @@ pub(super) struct Worker<'a> {
     pub(super) number: usize,
     /// Opens that are kept for later.
     opens: RefCell<BTreeMap<u64, Arc<dyn OpenFile>>>,
+    /// Those of them that have volatile changes.
+    relaxed: RefCell<BTreeSet<u64>>,
+    /// The change that is under way is volatile; what there was before it; volatile changes that were answered then.
+    pub(super) is_volatile: Cell<bool>,
+    pub(super) before: RefCell<Option<Step>>,
+    pub(super) began: Cell<u64>,
 }
 
 impl<'a> Worker<'a> {
@@ -39,7 +46,18 @@ impl<'a> Worker<'a> {
         dice: &'a Dice,
         number: usize,
     ) -> Self {
-        Self { run, volume, part, dice, number, opens: RefCell::default() }
+        Self {
+            run,
+            volume,
+            part,
+            dice,
+            number,
+            opens: RefCell::default(),
+            relaxed: RefCell::default(),
+            is_volatile: Cell::default(),
+            before: RefCell::default(),
+            began: Cell::default(),
+        }
     }
 
     /// Works until the steps are done or the boot is over.
@@ -101,13 +119,24 @@ impl<'a> Worker<'a> {
             return Ok(open);
         }
         let since = self.run.mark();
-        match self.volume.open(FileId(id), OpenOptions::shared(Access::READ_WRITE)).await {
+        let relaxed = self.volume.volatile().filter(|_| self.dice.one_in(2));
+        match &relaxed {
+            Some(_) => self.relaxed.borrow_mut().insert(id),
+            None => self.relaxed.borrow_mut().remove(&id),
+        };
+        let store = relaxed.unwrap_or_else(|| Arc::clone(self.volume) as Arc<dyn FileStore>);
+        match store.open(FileId(id), OpenOptions::shared(Access::READ_WRITE)).await {
             Ok(open) => {
                 self.opens.borrow_mut().insert(id, Arc::clone(&open));
                 Ok(open)
             }
             Err(error) => self.judge("an open", &error, &since).and(Err(Stop)),
         }
+    }
+
+    /// Whether the kept open of a file has volatile changes.
+    pub(super) fn is_relaxed(&self, file: &FileModel) -> bool {
+        self.relaxed.borrow().contains(&file.id.get().unwrap_or_default())
     }
 
     /// Lets go of a kept open.
