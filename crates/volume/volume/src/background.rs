@@ -26,12 +26,15 @@ const TIMES: Duration = Duration::from_secs(60);
 /// How long the task sleeps when nobody wakes it; it then tries again what failed.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long changes are in the metadata log only, or, if they are volatile, in memory: what an opening after a crash has to replay, or
-/// lacks, and how often the database is written when little happens.
+/// How long changes are in the metadata log only: what an opening after a crash has to replay, and how often the database is written
+/// when little happens.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
+/// How long volatile changes are in memory only: what a crash takes back. Sizes that nobody asked to be durable take as long as
+/// [`COMMIT_AFTER`].
+const SETTLE_AFTER: Duration = Duration::from_millis(500);
 
-/// Commits what was changed, a while after the first of it; and with it what files have grown by. Ends soon after the volume is closed, or has
-/// stopped.
+/// Makes volatile changes durable a while after the first of them, and commits what was changed a while after that; with it what
+/// files have grown by. Ends soon after the volume is closed, or has stopped.
 pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
     loop {
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
@@ -41,7 +44,12 @@ pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
         if shard_runtime::timeout(PAUSE, shared.waiting.notified()).await.is_none() {
             continue;
         }
-        shard_runtime::sleep(COMMIT_AFTER).await;
+        shard_runtime::sleep(SETTLE_AFTER).await;
+        let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
+        // By itself, as saving sizes waits for writes that are under way. A batch that fails stops the volume, which says so.
+        let _ = strong.metadata.settle(strong.metadata.last_change()).await;
+        drop(strong);
+        shard_runtime::sleep(COMMIT_AFTER - SETTLE_AFTER).await;
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
         // What fails here is tried again, and told when the file is flushed or closed.
         let _ = strong.save_sizes().await;

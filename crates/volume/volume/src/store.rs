@@ -367,9 +367,10 @@ impl FileStore for Volume {
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {
         Box::pin(async move {
-            let asked = self.core.metadata.look(|session| {
-                Ok((session.available(), session.space.referenced, session.space.clusters))
-            });
+            let asked = self
+                .core
+                .metadata
+                .look(|session| Ok((session.available(), session.space.referenced, session.space.clusters)));
             let (free, referenced, clusters) = asked.await?;
             Ok(StoreUsage {
                 capacity: clusters * CLUSTER,

@@ -168,8 +168,8 @@ impl Stream {
         Ok(whole)
     }
 
-    /// Writes `data`, growing the stream as needed. If it `lends`, holes get clusters that are ready: as those of an open with volatile
-    /// changes do, and where the size is made durable afterwards anyway.
+    /// Writes `data`, growing the stream as needed. If it `lends`, as those of an open with volatile changes do, holes get clusters that
+    /// are ready.
     pub(crate) async fn write(
         &self,
         core: &Core,
@@ -213,7 +213,6 @@ impl Stream {
             self.zero_beyond(core, size, offset).await?;
         }
         let mut mapped = Vec::new();
-        let lends = lends || (end > size && durability == Durability::Durable);
         let written = self.write_mapping(core, offset, data, (durability, lends), &mut mapped).await;
         if let Err(error) = written {
             // Beyond the size nobody else has written to them.

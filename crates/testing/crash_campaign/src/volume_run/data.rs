@@ -73,7 +73,8 @@ impl Worker<'_> {
     }
 
     fn durability(&self) -> Durability {
-        if self.dice.one_in(2) { Durability::Durable } else { Durability::Volatile }
+        let durable = self.dice.one_in(if self.hardly_durable { 30 } else { 2 });
+        if durable { Durability::Durable } else { Durability::Volatile }
     }
 
     /// A change of content begins: it may grow the file.

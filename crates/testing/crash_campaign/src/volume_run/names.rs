@@ -37,7 +37,7 @@ impl Worker<'_> {
     /// A change is asked for, a durable one unless [`Worker::store`] has said otherwise.
     fn begin_change(&self) {
         self.began.set(self.run.model.changes());
-        let before = self.is_volatile.get().then(|| self.part.before());
+        let before = self.is_volatile.get().then(|| self.part.before(self.began.get()));
         *self.before.borrow_mut() = before;
     }
 
@@ -55,9 +55,9 @@ impl Worker<'_> {
         }
     }
 
-    /// The volume for the next change: with volatile ones now and then.
+    /// The volume for the next change: with volatile ones now and then, or mostly.
     fn store(&self) -> Arc<dyn FileStore> {
-        let chosen = self.dice.one_in(2);
+        let chosen = if self.hardly_durable { !self.dice.one_in(30) } else { self.dice.one_in(2) };
         self.is_volatile.set(chosen);
         // A build that is broken on purpose makes all of them so.
         let takes = chosen || self.run.rig.case.sabotage == Sabotage::VolumeAnswersEarly;

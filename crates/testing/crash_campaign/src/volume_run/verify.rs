@@ -106,7 +106,7 @@ pub(super) fn ended<T>(run: &Run, what: &str, result: Result<T, StoreError>) -> 
     })
 }
 
-fn broken<T>(run: &Run, what: String) -> Checked<T> {
+pub(super) fn broken<T>(run: &Run, what: String) -> Checked<T> {
     run.rig.broken(what);
     Err(Ended)
 }
@@ -117,6 +117,7 @@ async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
     if root.len() != run.model.parts.len() {
         return broken(run, format!("the root has the names {root:?}"));
     }
+    let mut all = Vec::new();
     for (number, part) in run.model.parts.iter().enumerate() {
         if root.get(&format!("w{number}")) != Some(&part.directory.get()) {
             return broken(run, format!("directory w{number} is not there: {root:?}"));
@@ -127,8 +128,11 @@ async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
         }
         let inner = list(run, volume, FileId(part.inner.get())).await?;
         there.extend(inner.into_iter().map(|(name, file)| (format!("{INNER}/{name}"), file)));
-        super::steps::roll_back(run, volume, part, number, &there).await?;
-        choose_names(run, part, number, &there)?;
+        all.push(there);
+    }
+    super::steps::roll_back(run, volume, &all).await?;
+    for ((number, part), there) in run.model.parts.iter().enumerate().zip(&all) {
+        choose_names(run, part, number, there)?;
         let key = [number as u8];
         let row = ended(run, "a row of state", volume.state_get(super::names::TABLE, &key).await)?;
         let row = row.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);

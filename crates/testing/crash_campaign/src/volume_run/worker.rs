@@ -18,6 +18,9 @@ use crate::rig::Mark;
 /// Time, a hundred times as fast as outside, after which an operation hangs.
 const PATIENCE: Duration = Duration::from_secs(6000);
 
+/// Kinds of steps below this need not be durable.
+const NOT_DURABLE: u64 = 57;
+
 /// The worker cannot go on: what it asked for last is undecided, or the boot is over.
 pub(super) struct Stop;
 
@@ -36,6 +39,8 @@ pub(super) struct Worker<'a> {
     pub(super) is_volatile: Cell<bool>,
     pub(super) before: RefCell<Option<Step>>,
     pub(super) began: Cell<u64>,
+    /// Few of its changes are durable, and it does little else: so that a crash has much to take back.
+    pub(super) hardly_durable: bool,
 }
 
 impl<'a> Worker<'a> {
@@ -44,7 +49,7 @@ impl<'a> Worker<'a> {
         volume: &'a Arc<Volume>,
         part: &'a Rc<Part>,
         dice: &'a Dice,
-        number: usize,
+        (number, hardly_durable): (usize, bool),
     ) -> Self {
         Self {
             run,
@@ -57,6 +62,7 @@ impl<'a> Worker<'a> {
             is_volatile: Cell::default(),
             before: RefCell::default(),
             began: Cell::default(),
+            hardly_durable,
         }
     }
 
@@ -84,7 +90,9 @@ impl<'a> Worker<'a> {
             let names: Vec<_> = names.iter().map(|(name, file)| (name.clone(), Rc::clone(file))).collect();
             self.dice.pick(&names).cloned()
         };
-        let kind = self.dice.below(100);
+        // Changes of names, attributes and state, and writes: the rest is durable, or makes it so.
+        let kinds = if self.hardly_durable && !self.dice.one_in(30) { NOT_DURABLE } else { 100 };
+        let kind = self.dice.below(kinds);
         let Some((name, file)) = file else { return self.create().await };
         self.run.rig.trace(|| format!("worker {}: {name} (owner {}) kind {kind}", self.number, file.owner));
         match kind {
@@ -93,6 +101,7 @@ impl<'a> Worker<'a> {
             13..=17 => self.rename(&name).await,
             18..=21 => self.set_attributes(&file).await,
             22..=24 => self.set_state().await,
+            25 | 26 | 28 if self.hardly_durable && !self.dice.one_in(8) => self.rename(&name).await,
             25 | 26 => self.snapshot().await,
             28 => self.clone_from_snapshot().await,
             27 => {
@@ -119,7 +128,8 @@ impl<'a> Worker<'a> {
             return Ok(open);
         }
         let since = self.run.mark();
-        let relaxed = self.volume.volatile().filter(|_| self.dice.one_in(2));
+        let wanted = if self.hardly_durable { !self.dice.one_in(30) } else { self.dice.one_in(2) };
+        let relaxed = self.volume.volatile().filter(|_| wanted);
         match &relaxed {
             Some(_) => self.relaxed.borrow_mut().insert(id),
             None => self.relaxed.borrow_mut().remove(&id),
