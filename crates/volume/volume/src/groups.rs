@@ -7,8 +7,8 @@
 //! Jobs see all that was changed before them, as they read through the same transaction. A group that is too large for a
 //! batch is committed at once, and so is each group of a volume that has no log.
 //!
-//! **Volatile changes** are answered when they are made. Their rows wait for the batch of the next durable change, for a batch
-//! of their own when they are many, or for the commit. So the log has all changes in the order in which they were made, and a
+//! **Volatile changes** are answered when they are made. Their rows wait for the batch of the next durable change, or for one of
+//! their own: when they are many, and half a second after the first (`background.rs`). So the log has all changes in the order in which they were made, and a
 //! durable one is answered when those before it are durable, too.
 //!
 //! *Numbers:* each group that changes something has the next one ([`Shared::made`]). What is durable goes up to one of them

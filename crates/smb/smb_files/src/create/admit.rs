@@ -259,8 +259,9 @@ impl Core {
         }
     }
 
-    /// A handle in the store, shared by all opens of the stream that need the same, with durable changes or with volatile ones. It shares everything: who may do
-    /// what at the same time is decided here. What else is open in the store (a LUN on the file) still counts, both ways.
+    /// A handle in the store, shared by all opens of the stream that need the same, with durable changes or with volatile ones. It
+    /// shares everything: who may do what at the same time is decided here. What else is open in the store (a LUN on the file) still
+    /// counts, both ways.
     pub(crate) async fn store_handle(
         &self,
         open: &Open,
