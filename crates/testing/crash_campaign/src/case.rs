@@ -93,6 +93,8 @@ pub enum Sabotage {
     VolumeReplaysBackwards,
     /// The volume answers changes that are to be durable before they are in its metadata log.
     VolumeAnswersEarly,
+    /// A batch of the volume's metadata log has the later half of what was changed: what it stands on is left for the commit.
+    VolumeLogsOutOfOrder,
 }
 
 impl Sabotage {
@@ -140,6 +142,7 @@ impl Sabotage {
                 | Self::VolumeCutsLogEarly
                 | Self::VolumeReplaysBackwards
                 | Self::VolumeAnswersEarly
+                | Self::VolumeLogsOutOfOrder
         )
     }
 }
