@@ -31,10 +31,11 @@ use crate::{Outcome, Result, ensure};
 const CLIENTS: usize = 16;
 const PLAIN: &str = "plain-files";
 const BYTES: usize = 4096;
-/// A client of the plain share flushes one in so many files.
+/// A client of the plain share flushes one in so many files; fewer where nothing else makes them durable.
 const FLUSHED: usize = 8;
+const HARDLY_FLUSHED: usize = 20;
 /// Rounds of load and a crash.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 4;
 /// Files that are answered between two crashes.
 const LOAD: usize = 400;
 /// Time for those on a busy machine.
@@ -78,10 +79,11 @@ fn one(node: &mut Node, round: usize) -> Result {
     let answered = Arc::new(AtomicUsize::new(0));
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
-            let (share, plain) = share(node, number);
+            let (share, plain) = share(node, round, number);
             let client = Client::connect(node, &share);
             let answered = Arc::clone(&answered);
-            client.map(|client| std::thread::spawn(move || load(client, (round, number), plain, &answered)))
+            let flushed = plain.then_some(if is_mixed(round) { FLUSHED } else { HARDLY_FLUSHED });
+            client.map(|client| std::thread::spawn(move || load(client, (round, number), flushed, &answered)))
         })
         .collect::<Result<_>>()?;
     Deadline::after(LIMIT)
@@ -92,7 +94,7 @@ fn one(node: &mut Node, round: usize) -> Result {
     let (mut durable, mut lost) = (0, 0);
     for (number, client) in clients.into_iter().enumerate() {
         let promised = client.join().map_err(|_| failed("client", "panicked"))?;
-        let (share, plain) = share(node, number);
+        let (share, plain) = share(node, round, number);
         let mut client = Client::connect(node, &share)?;
         let there = client.count(round, number)?;
         let least = if plain { promised.flushed.map_or(0, |last| last + 1) } else { promised.made };
@@ -122,9 +124,14 @@ fn one(node: &mut Node, round: usize) -> Result {
     Ok(())
 }
 
+/// Whether there are clients of both shares: what those of the other one change makes all durable. In the other rounds there are none.
+fn is_mixed(round: usize) -> bool {
+    round.is_multiple_of(2)
+}
+
 /// The share of a client, and whether it is the plain one.
-fn share(node: &Node, number: usize) -> (String, bool) {
-    let plain = number.is_multiple_of(2);
+fn share(node: &Node, round: usize, number: usize) -> (String, bool) {
+    let plain = number.is_multiple_of(2) || !is_mixed(round);
     (if plain { PLAIN.to_string() } else { node.told("smb_share") }, plain)
 }
 
@@ -140,13 +147,13 @@ fn data(round: usize, client: usize, at: usize) -> Vec<u8> {
 fn load(
     mut client: Client,
     (round, number): (usize, usize),
-    plain: bool,
+    flushed: Option<usize>,
     answered: &AtomicUsize,
 ) -> Promised {
     let mut promised = Promised::default();
     loop {
         let at = promised.made;
-        let flushes = plain && at % FLUSHED == FLUSHED - 1;
+        let flushes = flushed.is_some_and(|every| at % every == every - 1);
         if client.make(&name(round, number, at), &data(round, number, at), flushes).is_err() {
             return promised;
         }
@@ -220,7 +227,7 @@ impl Client {
             self.done(&Request::Close(CloseRequest { file_id, ..CloseRequest::default() }))?;
             there += 1;
         }
-        for at in there + 1..there + 2 * FLUSHED {
+        for at in there + 1..there + 2 * HARDLY_FLUSHED {
             let later = self.open(&name(round, number, at), CreateDisposition::OPEN)?;
             ensure(later.is_none(), || format!("client {number}: file {at} is there, {there} is not"))?;
         }
