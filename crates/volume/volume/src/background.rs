@@ -46,7 +46,7 @@ pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
         }
         shard_runtime::sleep(SETTLE_AFTER).await;
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
-        // By itself, as saving sizes waits for writes that are under way. A batch that fails stops the volume, which says so.
+        // By itself, as saving sizes may wait. A batch that fails stops the volume, which says so.
         let _ = strong.metadata.settle(strong.metadata.last_change()).await;
         drop(strong);
         shard_runtime::sleep(COMMIT_AFTER - SETTLE_AFTER).await;
@@ -207,7 +207,11 @@ impl Core {
             let stream = pin.stream();
             let _operation = self.begin()?;
             let _changing = self.pause.read().await;
-            let _sizing = stream.sizing.lock().await;
+            // A slow write keeps no other file waiting: its own comes next time.
+            let Ok(_sizing) = stream.sizing.try_lock() else {
+                self.metadata.shared.waiting.notify_one();
+                continue;
+            };
             if stream.size() > stream.durable_size() {
                 stream.commit_size(self, stream.size()).await?;
             }
