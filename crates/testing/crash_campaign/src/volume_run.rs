@@ -5,6 +5,7 @@
 //! same each time.
 
 mod accounts;
+mod checked;
 mod data;
 mod liar;
 mod model;

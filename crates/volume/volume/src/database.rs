@@ -12,6 +12,8 @@
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
+mod jobs;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,15 +29,17 @@ use volume_format::Superblock;
 use crate::backend::{Ahead, Connection, DeviceBackend};
 use crate::extents::Extent;
 use crate::groups::{Groups, Shared};
-use crate::jobs::{Before, Job, Run, Writes};
 use crate::load::Space;
 use crate::metadata_log::MetadataLog;
 use crate::recent::{Found, Recent};
 use crate::replay::Replayed;
 use crate::room::{Allowance, Meter, Room};
 use crate::rows::Transaction;
-use crate::stopped::{Stopped, Stopping};
+use crate::stopped::{Stopped, Stopping, given_up};
 use crate::tables::MapKey;
+
+use jobs::Run;
+pub(crate) use jobs::{Answer, Before, Job, When, Writes};
 
 /// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
 /// theirs are read, and written in the middle of a transaction, as large ones are.
@@ -166,14 +170,6 @@ pub(crate) fn stopped() -> StoreError {
 pub(crate) fn no_space(what: &str) -> StoreError {
     let todo = "give its pool more space, and open the volume again (`holdfast volume reopen`)";
     StoreError::new(StoreErrorKind::NoSpace, format!("{what}; {todo}"))
-}
-
-/// The database's own code has given up on what it read.
-pub(crate) fn given_up() -> StoreError {
-    StoreError::new(
-        StoreErrorKind::Corrupt,
-        "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
-    )
 }
 
 /// Runs what may go by damaged pages, over which the database's code gives up: that is the end of the volume's work, and not of

@@ -22,15 +22,14 @@ use redb::Database;
 use tokio::sync::Notify;
 
 use crate::backend::Connection;
-use crate::database::{Session, contained, database_error, given_up, stopped};
-use crate::jobs::{Answer, Before, Job, When, Writes};
+use crate::database::{Answer, Before, Job, Session, When, Writes, contained, database_error, stopped};
 use crate::load::Space;
 use crate::metadata_log::{Appended, Mark, MetadataLog};
 use crate::recent::Recent;
 use crate::replay::{self, Replayed};
 use crate::room::{Allowance, Room};
 use crate::rows::Transaction;
-use crate::stopped::Stopped;
+use crate::stopped::{Stopped, given_up};
 
 /// What others see of the metadata thread.
 #[derive(Default)]

@@ -49,7 +49,6 @@ mod gate;
 mod groups;
 mod holes;
 mod integrity;
-mod jobs;
 mod known;
 mod leftovers;
 mod lent;

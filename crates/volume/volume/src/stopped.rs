@@ -2,10 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use file_store::StoreError;
+use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
-
-use crate::database::given_up;
 
 /// Whether the metadata thread has ended, and why if it says so.
 #[derive(Default)]
@@ -43,4 +41,12 @@ impl Drop for Stopping<'_> {
         }
         self.0.flag.store(true, Ordering::Release);
     }
+}
+
+/// The database's own code has given up on what it read.
+pub(crate) fn given_up() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Corrupt,
+        "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
+    )
 }

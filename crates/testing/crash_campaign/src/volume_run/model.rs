@@ -126,6 +126,8 @@ impl FileModel {
     }
 }
 
+/// The table of the rows that workers keep.
+pub(super) const TABLE: &str = "campaign";
 /// The directory within each worker's directory.
 pub(crate) const INNER: &str = "d";
 
@@ -142,7 +144,7 @@ pub(crate) struct Part {
     /// A row of durable state.
     pub(crate) state: RefCell<Register<u64>>,
     /// What a crash may show instead of what there is, the oldest first.
-    pub(crate) steps: RefCell<Vec<super::steps::Step>>,
+    pub(crate) steps: RefCell<Vec<Step>>,
     /// Snapshots of the directory that were asked for, the oldest first.
     pub(crate) frozen: RefCell<Vec<super::snapshots::FrozenModel>>,
 }
@@ -216,6 +218,10 @@ impl Model {
             if let Some(names) = part.pending.borrow().as_ref() {
                 names.values().for_each(|file| visit(file));
             }
+            // Those that a crash may bring back.
+            for step in part.steps.borrow().iter() {
+                step.names.values().for_each(|file| visit(file));
+            }
         }
     }
 
@@ -245,5 +251,51 @@ impl Model {
 
     pub(crate) fn take_killed(&self) -> bool {
         self.killed.take()
+    }
+}
+
+/// A worker's metadata as it was.
+pub(crate) struct Step {
+    /// The number of the change that was answered and left it.
+    pub(super) left: u64,
+    /// The number of the last change that had been answered when that one was asked for.
+    pub(super) asked: u64,
+    pub(super) names: Names,
+    pub(super) state: u64,
+    /// By owner: attributes and descriptor.
+    pub(super) files: BTreeMap<u32, (u32, Vec<u8>)>,
+}
+
+impl Part {
+    /// What it is before a volatile change that is asked for now, with nothing else under way.
+    pub(super) fn before(&self, asked: u64) -> Step {
+        let names = self.names.borrow().clone();
+        let of = |file: &Rc<FileModel>| {
+            let (attributes, security) = (file.attributes.borrow().live(), file.security.borrow().live());
+            (file.owner, (attributes, security))
+        };
+        let files = names.values().map(of).collect();
+        Step { left: 0, asked, files, names, state: self.state.borrow().live() }
+    }
+}
+
+impl Model {
+    /// The number of the last volatile change that was answered.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
+    /// A volatile change was answered; this was before. Its number.
+    pub(super) fn left(&self, part: &Part, before: Step) -> u64 {
+        self.changes.set(self.changes.get() + 1);
+        part.steps.borrow_mut().push(Step { left: self.changes.get(), ..before });
+        self.changes.get()
+    }
+
+    /// All changes up to this number are durable.
+    pub(super) fn durable(&self, number: u64) {
+        for part in &self.parts {
+            part.steps.borrow_mut().retain(|step| step.left > number);
+        }
     }
 }

@@ -9,15 +9,13 @@ use file_store::{
 };
 use sim::SECTOR;
 
-use super::model::{FileModel, INNER, Names};
+use super::model::{FileModel, INNER, Names, TABLE};
 use super::worker::{Stop, Worker};
 use crate::case::Sabotage;
 use crate::rig::Mark;
 
 /// Names a worker has at most.
 const NAMES: u64 = 6;
-/// The table of the rows that workers keep.
-pub(super) const TABLE: &str = "campaign";
 
 impl Worker<'_> {
     pub(super) fn name(&self) -> String {

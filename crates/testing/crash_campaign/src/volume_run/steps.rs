@@ -15,55 +15,8 @@ use file_store::{FileId, FileStore};
 use volume::Volume;
 
 use super::Run;
-use super::model::{FileModel, Model, Names, Part, Register};
-use super::names::TABLE;
-use super::verify::{Checked, broken, ended, matches};
-
-/// A worker's metadata as it was.
-pub(crate) struct Step {
-    /// The number of the change that was answered and left it.
-    left: u64,
-    /// The number of the last change that had been answered when that one was asked for.
-    asked: u64,
-    names: Names,
-    state: u64,
-    /// By owner: attributes and descriptor.
-    files: BTreeMap<u32, (u32, Vec<u8>)>,
-}
-
-impl Part {
-    /// What it is before a volatile change that is asked for now, with nothing else under way.
-    pub(super) fn before(&self, asked: u64) -> Step {
-        let names = self.names.borrow().clone();
-        let of = |file: &Rc<FileModel>| {
-            let (attributes, security) = (file.attributes.borrow().live(), file.security.borrow().live());
-            (file.owner, (attributes, security))
-        };
-        let files = names.values().map(of).collect();
-        Step { left: 0, asked, files, names, state: self.state.borrow().live() }
-    }
-}
-
-impl Model {
-    /// The number of the last volatile change that was answered.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.get()
-    }
-
-    /// A volatile change was answered; this was before. Its number.
-    pub(super) fn left(&self, part: &Part, before: Step) -> u64 {
-        self.changes.set(self.changes.get() + 1);
-        part.steps.borrow_mut().push(Step { left: self.changes.get(), ..before });
-        self.changes.get()
-    }
-
-    /// All changes up to this number are durable.
-    pub(super) fn durable(&self, number: u64) {
-        for part in &self.parts {
-            part.steps.borrow_mut().retain(|step| step.left > number);
-        }
-    }
-}
+use super::checked::{Checked, broken, ended, matches};
+use super::model::{Names, Part, Register, Step, TABLE};
 
 /// What a worker's metadata are on the volume.
 struct Seen<'a> {

@@ -11,8 +11,7 @@ use sim::Dice;
 use volume::Volume;
 
 use super::Run;
-use super::model::{FileModel, Part};
-use super::steps::Step;
+use super::model::{FileModel, Part, Step};
 use crate::rig::Mark;
 
 /// Time, a hundred times as fast as outside, after which an operation hangs.

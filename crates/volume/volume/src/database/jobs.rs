@@ -2,7 +2,7 @@
 
 use block_device::Durability;
 
-use crate::database::Session;
+use super::Session;
 
 pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
 
