@@ -12,8 +12,6 @@
 //! transaction it shares with others. A failure of the database itself ends all of them, and the volume stops:
 //! after a failed commit nobody knows what is on the disk.
 
-mod jobs;
-
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +27,7 @@ use volume_format::Superblock;
 use crate::backend::{Ahead, Connection, DeviceBackend};
 use crate::extents::Extent;
 use crate::groups::{Groups, Shared};
+use crate::jobs::{Before, When, Writes};
 use crate::load::Space;
 use crate::metadata_log::MetadataLog;
 use crate::recent::{Found, Recent};
@@ -37,9 +36,6 @@ use crate::room::{Allowance, Meter, Room};
 use crate::rows::Transaction;
 use crate::stopped::{Stopped, Stopping, given_up};
 use crate::tables::MapKey;
-
-use jobs::Run;
-pub(crate) use jobs::{Answer, Before, Job, When, Writes};
 
 /// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
 /// theirs are read, and written in the middle of a transaction, as large ones are.
@@ -141,6 +137,28 @@ impl<'a> Session<'a> {
     }
 }
 
+pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
+
+pub(crate) type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
+
+/// Something to be done in a transaction.
+pub(crate) struct Job {
+    pub(crate) run: Run,
+    pub(crate) before: Before,
+    pub(crate) durability: Durability,
+}
+
+impl Job {
+    /// When it is answered.
+    pub(crate) fn when(&self) -> When {
+        match (self.before, self.durability) {
+            (Before::Look, _) => When::Look,
+            (_, Durability::Volatile) => When::Made,
+            (_, Durability::Durable) => When::Durable,
+        }
+    }
+}
+
 /// What the opening of a database came to.
 pub(crate) struct Prepared<T> {
     /// How the clusters are used.
@@ -170,6 +188,11 @@ pub(crate) fn stopped() -> StoreError {
 pub(crate) fn no_space(what: &str) -> StoreError {
     let todo = "give its pool more space, and open the volume again (`holdfast volume reopen`)";
     StoreError::new(StoreErrorKind::NoSpace, format!("{what}; {todo}"))
+}
+
+/// A size could not become durable, with a flush or at the end.
+pub(crate) fn no_room_to_grow() -> StoreError {
+    no_space("there was no space for its metadata when the volume was opened, so no file grows")
 }
 
 /// Runs what may go by damaged pages, over which the database's code gives up: that is the end of the volume's work, and not of

@@ -22,7 +22,8 @@ use redb::Database;
 use tokio::sync::Notify;
 
 use crate::backend::Connection;
-use crate::database::{Answer, Before, Job, Session, When, Writes, contained, database_error, stopped};
+use crate::database::{Answer, Job, Session, contained, database_error, stopped};
+use crate::jobs::{Before, When, Writes};
 use crate::load::Space;
 use crate::metadata_log::{Appended, Mark, MetadataLog};
 use crate::recent::Recent;

@@ -49,6 +49,7 @@ mod gate;
 mod groups;
 mod holes;
 mod integrity;
+mod jobs;
 mod known;
 mod leftovers;
 mod lent;

@@ -16,13 +16,8 @@ use file_store::StoreError;
 use volume_format::CLUSTER;
 
 use crate::core::Core;
-use crate::database::no_space;
+use crate::database::no_room_to_grow;
 use crate::stream::{Stream, check_range};
-
-/// A size could not become durable, with a flush or at the end.
-pub(crate) fn no_room_to_grow() -> StoreError {
-    no_space("there was no space for its metadata when the volume was opened, so no file grows")
-}
 
 impl Stream {
     /// Lets everybody see a size; the database learns of it later.

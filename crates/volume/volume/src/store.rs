@@ -14,7 +14,8 @@ use volume_format::CLUSTER;
 
 use crate::copy;
 use crate::core::Core;
-use crate::database::{Before, Session, database_error};
+use crate::database::{Session, database_error};
+use crate::jobs::Before;
 use crate::names::Goes;
 use crate::namespace::no_name;
 use crate::open_file::Handle;

@@ -45,9 +45,9 @@ use crate::ahead::{Ahead, Clusters};
 use crate::clusters::StreamKey;
 use crate::copy::Written;
 use crate::core::Core;
+use crate::database::no_room_to_grow;
 use crate::extents::{Extent, ExtentMap, Segment};
 use crate::registry::Unsaved;
-use crate::sizes::no_room_to_grow;
 
 /// A stream in memory, shared by all its users.
 pub(crate) struct Stream {

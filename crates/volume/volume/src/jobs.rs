@@ -1,30 +1,4 @@
-//! Jobs for the metadata thread: what is done in a transaction, what it needs before, and when it is answered.
-
-use block_device::Durability;
-
-use super::Session;
-
-pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
-
-pub(crate) type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
-
-/// Something to be done in a transaction.
-pub(crate) struct Job {
-    pub(crate) run: Run,
-    pub(crate) before: Before,
-    pub(crate) durability: Durability,
-}
-
-impl Job {
-    /// When it is answered.
-    pub(crate) fn when(&self) -> When {
-        match (self.before, self.durability) {
-            (Before::Look, _) => When::Look,
-            (_, Durability::Volatile) => When::Made,
-            (_, Durability::Durable) => When::Durable,
-        }
-    }
-}
+//! What a job of the metadata thread needs of what was changed before it, and when it is answered.
 
 /// When a job is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
