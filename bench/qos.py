@@ -89,7 +89,7 @@ def maximum(node, rows):
         node.cli("qos", "policy", "remove", "max%d" % limit)
         off = 100 * (got - limit) / limit
         rows.append(["maximum of %d IOPS over %d s" % (limit, SECONDS), "%.1f (%+.2f %%)" % (got, off), "±1 %", abs(off) <= 1])
-        rows.append(["– the most in a window of a second", "%d (%+.1f %%)" % (worst, 100 * (worst - limit) / limit), "limit + 5 %",
+        rows.append(["– the most in a window of a second, the first and the last left out", "%d (%+.1f %%)" % (worst, 100 * (worst - limit) / limit), "limit + 5 %",
                      worst <= 1.05 * limit])
 
 
@@ -152,7 +152,7 @@ def together(node, rows):
     # While both run: without the first and the last half second of those that leave.
     both = sum(each[4:len(some) - 2]) / (0.25 * (len(some) - 6)) + sum(some[4:-2]) / (0.25 * (len(some) - 6))
     off = 100 * (both - 4000) / 4000
-    rows.append(["aggregated maximum of 4,000 over 8 LUNs: the sum", "%.0f (%+.2f %%)" % (both, off), "±2 %", abs(off) <= 2])
+    rows.append(["aggregated maximum of 4,000 over 8 LUNs of one volume: the sum", "%.0f (%+.2f %%)" % (both, off), "±2 %", abs(off) <= 2])
     # Warm-up is a second, which intervals do not count.
     at = int((ended - 1) / 0.25)
     after = [4 * value for value in each[at - 2:at + 8]]
@@ -191,7 +191,7 @@ def cost(node, rows):
                 free(node, [name(1)])
                 node.cli("qos", "policy", "remove", "high")
     ratios = sorted(100 * (1 - a / b) for a, b in zip(found[True], found[False]))
-    rows.append(["4 KiB reads in memory, depth 32, below limits against none: IOPS lost, median of 3 pairs",
+    rows.append(["4 KiB reads in memory, depth 32, below limits and with a minimum against none: IOPS lost, median of 3 pairs",
                  "%.1f %% (%.1f to %.1f; %.0f IOPS)" % (ratios[1], ratios[0], ratios[2], max(found[False])), "≤ 2 %", ratios[1] <= 2])
 
 
