@@ -1,5 +1,5 @@
 """Storage QoS: how exactly limits are met, whether minimums hold beside neighbours, how fairly the rest is shared. Writes
-docs/results/qos.md, and the chart of the guide: see qos.sh.
+docs/results/qos.md and its charts: see qos.sh.
 
 A node of its own has file disks in memory. Load is `holdfast spd` over iSCSI, client and node on the same machine. Where a disk is to be slow,
 each disk of the pool does its requests one after another, a millisecond each (`disk fault … serial`): the queue forms there, as in a hard
@@ -89,7 +89,7 @@ def maximum(node, rows):
         node.cli("qos", "policy", "remove", "max%d" % limit)
         off = 100 * (got - limit) / limit
         rows.append(["maximum of %d IOPS over %d s" % (limit, SECONDS), "%.1f (%+.2f %%)" % (got, off), "±1 %", abs(off) <= 1])
-        rows.append(["– the most in a window of a second", "%d (%+.1f %%)" % (worst, 100 * (worst - limit) / limit), "limit + 5 %",
+        rows.append(["– the most in a window of a second, the first and the last left out", "%d (%+.1f %%)" % (worst, 100 * (worst - limit) / limit), "limit + 5 %",
                      worst <= 1.05 * limit])
 
 
@@ -152,7 +152,7 @@ def together(node, rows):
     # While both run: without the first and the last half second of those that leave.
     both = sum(each[4:len(some) - 2]) / (0.25 * (len(some) - 6)) + sum(some[4:-2]) / (0.25 * (len(some) - 6))
     off = 100 * (both - 4000) / 4000
-    rows.append(["aggregated maximum of 4,000 over 8 LUNs: the sum", "%.0f (%+.2f %%)" % (both, off), "±2 %", abs(off) <= 2])
+    rows.append(["aggregated maximum of 4,000 over 8 LUNs of one volume: the sum", "%.0f (%+.2f %%)" % (both, off), "±2 %", abs(off) <= 2])
     # Warm-up is a second, which intervals do not count.
     at = int((ended - 1) / 0.25)
     after = [4 * value for value in each[at - 2:at + 8]]
@@ -191,7 +191,7 @@ def cost(node, rows):
                 free(node, [name(1)])
                 node.cli("qos", "policy", "remove", "high")
     ratios = sorted(100 * (1 - a / b) for a, b in zip(found[True], found[False]))
-    rows.append(["4 KiB reads in memory, depth 32, below limits against none: IOPS lost, median of 3 pairs",
+    rows.append(["4 KiB reads in memory, depth 32, below limits and with a minimum against none: IOPS lost, median of 3 pairs",
                  "%.1f %% (%.1f to %.1f; %.0f IOPS)" % (ratios[1], ratios[0], ratios[2], max(found[False])), "≤ 2 %", ratios[1] <= 2])
 
 
@@ -234,7 +234,7 @@ def example(node, rows):
     free(node, [name(1), name(2)])
     node.cli("qos", "policy", "remove", "gold")
     node.cli("qos", "set", "--unit-bytes", "8k")
-    rows.append(["the example of the guide, 4 KiB: IOPS of the two disks", "%.0f and %.0f" % (iops[0][0][1], iops[1][0][1]), "500 ± 1 %",
+    rows.append(["the example of the guide, with I/Os of up to 1 MiB, 4 KiB: IOPS of the two disks", "%.0f and %.0f" % (iops[0][0][1], iops[1][0][1]), "500 ± 1 %",
                  all(abs(line[0][1] - 500) <= 5 for line in iops)])
     rows.append(["– 1 MiB: MiB/s", "%.1f and %.1f" % (rate[0][-1][1], rate[1][-1][1]), "100 ± 1 %",
                  all(abs(line[-1][1] - 100) <= 1 for line in rate)])
@@ -253,6 +253,7 @@ def write(folder, rows, machine):
            "| what | measured | goal | met |", "|---|--:|--:|---|"]
     out += ["| %s | %s | %s | %s |" % (*row[:3], "–" if row[3] is None else "yes" if row[3] else "**no**") for row in rows]
     out += ["", "![noisy neighbours](qos.svg)", "",
+            "![the example of the guide](qos-example.svg)", "",
             "What is not measured here: flows over two nodes; 0.3 µs of processor time (what a request costs at the queue: "
             "`cargo bench -p qos_gate`, and the scheduler with 10,000 flows: `cargo bench -p qos_scheduler`)."]
     with open(os.path.join(folder, "qos.md"), "w") as f:
@@ -291,7 +292,7 @@ def main():
                 with open("docs/results/qos.svg", "w") as f:
                     f.write(made)
             if part == "example":
-                with open("docs/guide/pictures/qos-example.svg", "w") as f:
+                with open("docs/results/qos-example.svg", "w") as f:
                     f.write(made)
         print("\n".join("%s | %s | %s | %s" % tuple(row) for row in rows), file=sys.stderr)
     finally:
