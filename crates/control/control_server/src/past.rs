@@ -1,11 +1,12 @@
 //! The history of a node's counters: where it lies, who writes it, and how many read it at once.
 
+use std::sync::Arc;
+
+use control_api::{Code, Counters, Problem};
 use counter_history::{CounterHistory, Found, Query, QueryError};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
-
-use control_api::{Code, Counters, Problem};
 
 use crate::data_dir::{DataDir, make_private_dir};
 
@@ -18,7 +19,7 @@ const READERS: usize = 2;
 #[derive(Debug)]
 pub(crate) struct Past {
     /// Nothing where its files cannot be used: the node runs without.
-    history: Mutex<Option<CounterHistory>>,
+    history: Arc<Mutex<Option<CounterHistory>>>,
     readers: Semaphore,
 }
 
@@ -37,7 +38,7 @@ impl Past {
                 None
             }
         };
-        Self { history: Mutex::new(history), readers: Semaphore::new(READERS) }
+        Self { history: Arc::new(Mutex::new(history)), readers: Semaphore::new(READERS) }
     }
 
     /// Takes a look at counters, the last one before the node ends. It writes to files, which may take its time.
@@ -59,14 +60,19 @@ impl Past {
         let Ok(_reading) = self.readers.acquire().await else {
             return Err(Problem::new(Code::Unavailable, "The node is stopping."));
         };
-        let snapshot = self.history.lock().as_ref().map(CounterHistory::snapshot);
-        let Some(snapshot) = snapshot else {
-            return Err(Problem::new(Code::Unavailable, "This node keeps no history of its counters.")
-                .todo("Its log says why: `history` in its data directory cannot be used."));
-        };
-        let read = spawn_blocking(move || snapshot.read(&query)).await;
-        read.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.map_err(why)
+        let history = self.history.clone();
+        // Whoever writes has the lock for as long as the files take.
+        let read = spawn_blocking(move || {
+            let snapshot = history.lock().as_ref().map(CounterHistory::snapshot);
+            snapshot.ok_or_else(none_kept)?.read(&query).map_err(why)
+        });
+        read.await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?
     }
+}
+
+fn none_kept() -> Problem {
+    Problem::new(Code::Unavailable, "This node keeps no history of its counters.")
+        .todo("Its log says why: `history` in its data directory cannot be used.")
 }
 
 fn why(error: QueryError) -> Problem {
