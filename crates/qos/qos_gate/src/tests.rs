@@ -442,7 +442,7 @@ async fn what_permits_tell_of_the_volume_makes_room_for_minimums() {
     // More than one under way can have beside another: that it waits behind that in the volume is not seen at the node.
     gate.apply(
         &QosSettings::default(),
-        only("a", Rule::Alone(Terms { min_iops: Some(150), ..Terms::default() })),
+        only("a", Rule::Alone(Terms { min_iops: Some(120), ..Terms::default() })),
     );
     tokio::time::sleep(std::time::Duration::from_secs(30)).await;
     assert_eq!(protected.standing().status, FlowStatus::InsufficientThroughput, "{:?}", gate.flows());

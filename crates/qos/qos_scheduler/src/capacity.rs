@@ -15,6 +15,8 @@
 //!   more, the volume has never been quiet. So each cut is a *trial*: if it does not shorten the latency, then no queue was the
 //!   reason. The depth is as before then, and what is measured is quiet from now on.
 //! * Where a minimum is missed though the latency is within the target, a trial finds out whether quiet is quieter than that.
+//! * A cut that costs the volume more than a sixth of what it can do is in vain, too, whatever it does for the latency: a minimum that
+//!   no volume could meet costs others no more than that.
 //! * A volume that answers nothing has all its places back: what is never answered holds back nobody by this.
 
 use crate::Kind;
@@ -285,18 +287,20 @@ impl Capacity {
         let span = now.saturating_sub(self.started).max(1);
         self.learn_rate(span);
         let slowdown = self.slowdown();
-        self.learn_quiet(now);
+        self.learn_quiet(now, suffering);
         self.learnt.latency = smoothed(self.learnt.latency, self.nanos / self.answers);
         self.learnt.slowdown_permille = smoothed(self.learnt.slowdown_permille, slowdown);
         let trial = self.trial.take_if(|trial| trial.stale == 0);
-        let in_vain = trial.is_some_and(|trial| self.was_in_vain(&trial));
+        let in_vain = trial.is_some_and(|trial| self.was_in_vain(now, &trial));
         if let Some(trial) = trial.filter(|trial| in_vain && trial.doubts + 1 < DOUBTS) {
             // Perhaps the node itself stood still for a moment.
             self.trial = Some(Trial { doubts: trial.doubts + 1, ..trial });
         } else if let Some(trial) = trial
             && in_vain
         {
-            self.held = (trial.from < most).then_some(trial.from);
+            // Perhaps it can do less than it could: that shows with all places.
+            let from = if self.costs_much(now) { most } else { trial.from };
+            self.held = (from < most).then_some(from);
             self.believed = (now.saturating_add(BELIEVED), trial.from);
             self.learnt.slowdown_permille = 1000;
             for cell in self.cells.iter_mut().filter(|cell| cell.answers > 0) {
@@ -383,15 +387,23 @@ impl Capacity {
         self.learnt.latency.saturating_mul(4).max(STALLED)
     }
 
-    /// Whether a cut has shortened the latency by less than half of what it would have, were it all for a queue.
-    fn was_in_vain(&self, trial: &Trial) -> bool {
+    /// Whether the volume does much less than it can.
+    fn costs_much(&self, now: u64) -> bool {
+        let rate = self.rate(now.saturating_sub(self.started).max(1));
+        u128::from(rate) * 6 < u128::from(self.learnt.units) * 5
+    }
+
+    /// Whether a cut has shortened the latency by less than half of what it would have, were it all for a queue, or the volume does much
+    /// less than it can.
+    fn was_in_vain(&self, time: u64, trial: &Trial) -> bool {
         let (mut now, mut before) = (0u128, 0u128);
         for (cell, mean) in self.cells.iter().zip(trial.before).filter(|(_, mean)| *mean > 0) {
             now += u128::from(cell.nanos);
             before += u128::from(cell.answers) * u128::from(mean);
         }
         let (from, to) = (u64::from(trial.from.max(1)), u64::from(trial.to));
-        before > 0 && permille(now, before) > 1000 - (from - to.min(from)) * 500 / from
+        self.costs_much(time)
+            || (before > 0 && permille(now, before) > 1000 - (from - to.min(from)) * 500 / from)
     }
 
     /// How many times longer the answers took than when the volume is quiet, in thousandths.
@@ -404,8 +416,11 @@ impl Capacity {
         if quiet == 0 { 1000 } else { permille(now, quiet) }
     }
 
-    fn learn_quiet(&mut self, now: u64) {
-        let ends = now.saturating_sub(self.epoch) >= EPOCH;
+    fn learn_quiet(&mut self, now: u64, suffering: Suffering) {
+        // While others are held back, what is lowest is what holding them back makes of a busy volume: it would be taken for quiet, the
+        // target would follow, and in the end nobody would be protected.
+        let is_free = self.held.is_none() && suffering == Suffering::Nobody;
+        let ends = is_free && now.saturating_sub(self.epoch) >= EPOCH;
         if ends {
             self.epoch = now;
         }
@@ -424,12 +439,18 @@ impl Capacity {
         }
     }
 
-    fn learn_rate(&mut self, span: u64) {
+    /// Normalised I/Os per second of the present window, which is so long.
+    fn rate(&self, span: u64) -> u64 {
         let rate = u128::from(self.units) * u128::from(1000 * MS) / u128::from(span);
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+
+    fn learn_rate(&mut self, span: u64) {
+        let rate = self.rate(span);
         let known = self.learnt.units;
-        // With less at it than it needs it does less than it can.
-        if (self.is_crowded() && self.trial.is_none()) || (known > 0 && rate > known) {
+        // With less at it than it needs it does less than it can; so it may while others are held back.
+        let shows_all = self.is_crowded() && self.trial.is_none() && (self.held.is_none() || known == 0);
+        if shows_all || (known > 0 && rate > known) {
             self.learnt.units = smoothed(known, rate);
         }
     }

@@ -1,6 +1,7 @@
 //! Tests of the scheduler: an exact reference, properties on a simulated disk, and the edges of tags.
 
 mod capacity;
+mod capacity_long;
 mod disk;
 mod edges;
 mod properties;

@@ -6,7 +6,7 @@ use crate::{Settings, Terms};
 
 const US: u64 = MS / 1000;
 
-fn volume(arms: usize, service: Service) -> Volume {
+pub(super) fn volume(arms: usize, service: Service) -> Volume {
     Volume::new(Settings { depth: 128, ..Settings::default() }, arms, service)
 }
 
@@ -20,26 +20,26 @@ fn hard_disk() -> Volume {
     volume(1, Box::new(|_, _| 8 * MS))
 }
 
-fn mixed(number: u64) -> u64 {
+pub(super) fn mixed(number: u64) -> u64 {
     let mixed = (number ^ (number >> 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
 }
 
 /// Between three and five quarters of a time.
-fn jitter(nanos: u64, number: u64) -> u64 {
+pub(super) fn jitter(nanos: u64, number: u64) -> u64 {
     nanos * 3 / 4 + mixed(number) % (nanos / 2)
 }
 
-fn promised(iops: u64) -> Terms {
+pub(super) fn promised(iops: u64) -> Terms {
     Terms { min_iops: Some(iops), ..Terms::default() }
 }
 
-fn neighbours(volume: &mut Volume, count: u32, depth: u32) -> Vec<usize> {
+pub(super) fn neighbours(volume: &mut Volume, count: u32, depth: u32) -> Vec<usize> {
     (0..count).map(|_| volume.deep(Terms::default(), depth, 4096)).collect()
 }
 
 /// Runs until it has settled; since when it is to be looked at.
-fn settle(volume: &mut Volume, seconds: u64) -> u64 {
+pub(super) fn settle(volume: &mut Volume, seconds: u64) -> u64 {
     volume.run(seconds * S);
     volume.now
 }
@@ -203,7 +203,7 @@ fn a_disk_that_becomes_slower_or_faster_is_learnt_anew() {
     neighbours(&mut volume, 16, 64);
     settle(&mut volume, 10);
     assert!(volume.learnt().units.abs_diff(20_000) <= 1000, "{:?}", volume.learnt());
-    settle(&mut volume, 30);
+    settle(&mut volume, 50);
     let since = volume.now;
     volume.run(20 * S);
     assert!(volume.learnt().units.abs_diff(2000) <= 100, "{:?}", volume.learnt());

@@ -1,0 +1,62 @@
+//! What is learnt of a volume that is busy for many minutes, and of minimums that no volume could meet.
+
+use super::capacity::{jitter, neighbours, promised, settle, volume};
+use super::volume::Volume;
+use super::{MS, S};
+use crate::Terms;
+
+/// 8 arms of about 8 ms: 1,000 a second.
+fn slow() -> Volume {
+    volume(8, Box::new(|_, number| jitter(8 * MS, number)))
+}
+
+/// One request at a time beside 1,024, minute after minute: what is quiet is not forgotten meanwhile.
+#[test]
+fn who_is_protected_is_so_for_as_long_as_the_load_lasts() {
+    let mut share = slow();
+    let shallow = share.deep(Terms::default(), 1, 4096);
+    settle(&mut share, 1);
+    neighbours(&mut share, 16, 64);
+    settle(&mut share, 60);
+    for minute in 1..9 {
+        let since = share.now;
+        share.run(60 * S);
+        let (got, sum) = (share.rate(shallow, since), share.sum(since));
+        assert!(got >= 20 && sum >= 900, "minute {minute}: {got}, {sum}, {:?}", share.learnt());
+    }
+    let mut minimum = slow();
+    let protected = minimum.deep(promised(50), 1, 4096);
+    settle(&mut minimum, 1);
+    neighbours(&mut minimum, 16, 64);
+    settle(&mut minimum, 60);
+    for minute in 1..9 {
+        let since = minimum.now;
+        minimum.run(60 * S);
+        let got = minimum.rate(protected, since);
+        assert!(got >= 49, "minute {minute}: {got}, {:?}", minimum.learnt());
+    }
+}
+
+/// One request at a time on disks of 5 ms is 200 a second at most: a minimum of 500 costs others a sixth at most, and what the volume can do is known.
+#[test]
+fn a_minimum_that_no_volume_could_meet_costs_little() {
+    for disks in [8_u64, 16] {
+        let free = std::cell::RefCell::new(vec![0_u64; disks as usize]);
+        let service = move |at: u64, number: u64| {
+            let mut free = free.borrow_mut();
+            let disk = &mut free[(super::capacity::mixed(number) % disks) as usize];
+            *disk = at.max(*disk) + 5 * MS;
+            *disk - at
+        };
+        let mut volume = volume(128, Box::new(service));
+        volume.deep(promised(500), 1, 4096);
+        settle(&mut volume, 5);
+        neighbours(&mut volume, 16, 64);
+        settle(&mut volume, 20);
+        let since = volume.now;
+        volume.run(60 * S);
+        let can = disks * 200;
+        assert!(volume.sum(since) * 100 >= can * 78, "{} of {can}: {:?}", volume.sum(since), volume.learnt());
+        assert!(volume.learnt().units * 100 >= can * 85, "{:?}", volume.learnt());
+    }
+}
