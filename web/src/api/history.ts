@@ -48,7 +48,9 @@ function seriesOf(history: History, name: string | undefined): Series {
     const time = step.time_unix_ms / 1000;
     if (last !== null && time - last > history.step_seconds * 1.5) add(series, last + history.step_seconds, null);
     const items = step.items.filter((item) => name === undefined || item.name === name);
-    add(series, time, step.seconds > 0 ? sum(items.map((item) => grown(item, step.seconds))) : null);
+    // What is not there beside the sum of others may be one of these.
+    const unknown = name !== undefined && items.length === 0 && step.items.some((item) => item.name === "_Others");
+    add(series, time, step.seconds > 0 && !unknown ? sum(items.map((item) => grown(item, step.seconds))) : null);
     last = time;
   }
   return series;

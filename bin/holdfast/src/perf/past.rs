@@ -49,7 +49,9 @@ fn question(args: &Args, span: &Span, now: u64) -> Result<String, CliError> {
         )));
     }
     let mut query = format!("/history?from_unix_ms={}&to_unix_ms={}", from * 1000, to * 1000);
-    if let Some(step) = span.step {
+    let step = span.step.unwrap_or_else(|| (to - from).div_ceil(USUAL_STEPS).max(1));
+    // Steps of less than a minute are kept for an hour only.
+    if span.step.is_some() || step >= 60 {
         query += &format!("&step_seconds={step}");
     }
     let kinds: Vec<String> = match args.kind.as_slice() {
@@ -64,15 +66,22 @@ fn question(args: &Args, span: &Span, now: u64) -> Result<String, CliError> {
     Ok(query + "&kind=" + &kinds.join(","))
 }
 
-/// A step as rates. What did nothing in it did so at rate 0: `all` is what did anything in any step.
+/// The sum of what is not kept by itself, as very much else did something.
+const OTHERS: &str = "_Others";
+/// Steps that are asked for where nobody says how long they are to be.
+const USUAL_STEPS: u64 = 240;
+
+/// A step as rates. What did nothing in it did so at rate 0: `all` is what did anything in any step. Where others are there without their
+/// names nobody knows what it did.
 fn sample(node: &str, step: &HistoryStep, all: &BTreeSet<(CounterKind, String)>) -> Sample {
     let there: BTreeMap<_, _> =
         step.items.iter().map(|item| ((item.kind, item.name.as_str()), item)).collect();
     let of = |(kind, name): &(CounterKind, String)| match there.get(&(*kind, name.as_str())) {
-        Some(item) => grown(item, step.seconds),
-        None => grown(&ObjectCounters::new(*kind, name.clone()), step.seconds),
+        Some(item) => Some(grown(item, step.seconds)),
+        None if there.contains_key(&(*kind, OTHERS)) => None,
+        None => Some(grown(&ObjectCounters::new(*kind, name.clone()), step.seconds)),
     };
-    let mut rates: Vec<Rates> = all.iter().map(of).collect();
+    let mut rates: Vec<Rates> = all.iter().filter_map(of).collect();
     rates.extend(totals(&rates));
     Sample {
         wall_ns: step.time_unix_ms * 1_000_000,

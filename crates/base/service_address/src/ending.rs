@@ -28,6 +28,8 @@ const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const TCP: u8 = 6;
+/// The largest window that TCP has (RFC 7323, 2.3): nothing true is further ahead.
+const MOST_AHEAD: u32 = 1 << 30;
 /// Room that is offered: the most without scaling.
 const WINDOW: u16 = u16::MAX;
 
@@ -112,7 +114,8 @@ impl Ending {
 
     /// What is answered, if anything is.
     pub(crate) fn answer(&mut self, came: &Segment) -> Option<Vec<u8>> {
-        if came.flags & RST != 0 {
+        // One that fits nothing may be from anybody, and is believed only while nothing is known.
+        if came.flags & RST != 0 && self.at.is_none_or(|(_, next)| came.seq == next) {
             self.over = true;
         }
         if came.flags & (RST | SYN) != 0 || came.flags & ACK == 0 {
@@ -127,7 +130,7 @@ impl Ending {
             // Something of the machine before has arrived after what we heard first.
             fin = came.ack;
         }
-        if is_after(end, next) {
+        if is_after(end, next) && end.wrapping_sub(next) <= MOST_AHEAD {
             next = end;
         }
         self.at = Some((fin, next));
@@ -212,6 +215,14 @@ mod tests {
         assert!(one.is_silent() && !one.is_over());
         assert_eq!(one.answer(&from_peer(7, 9, RST | ACK, 0)), None);
         assert!(one.is_over());
+        // Once it is known where the peer is, only a reset that fits is one; nor is anything further ahead than a window believed.
+        let mut known = ending();
+        assert_eq!(told(known.answer(&from_peer(7, 1000, ACK, 0))), Some((1000, 7, FIN | ACK)));
+        known.answer(&from_peer(8, 0, RST, 0));
+        assert!(!known.is_over());
+        assert_eq!(told(known.answer(&from_peer(7 + (1 << 30), 1000, ACK, 1))), Some((1000, 7, FIN | ACK)));
+        known.answer(&from_peer(7, 0, RST, 0));
+        assert!(known.is_over());
         assert!(one.is_of(&from_peer(0, 0, ACK, 0)));
         assert!(!one.is_of(&Segment { from: 40001, ..from_peer(0, 0, ACK, 0) }));
     }

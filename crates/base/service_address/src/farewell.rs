@@ -58,7 +58,7 @@ impl Farewell {
     /// kernel. Connections that are here do not mind.
     ///
     /// # Errors
-    /// When the process may not have raw sockets, or the kernel fails.
+    /// When the process may not have raw sockets.
     pub fn begin(connections: &[(SocketAddr, SocketAddr)], time: Duration) -> Result<Self, AddressError> {
         let mut by_machine: BTreeMap<(IpAddr, IpAddr), Vec<Ending>> = BTreeMap::new();
         let mut placeholders: BTreeMap<(IpAddr, IpAddr), Vec<Socket>> = BTreeMap::new();
@@ -80,9 +80,18 @@ impl Farewell {
         }
         let mut work = JoinSet::new();
         for ((local, remote), endings) in by_machine {
-            let wire = |source| AddressError::of("connections cannot be ended", RAW, source);
-            let socket = raw(local, remote).map_err(wire)?;
             let placeholders = placeholders.remove(&(local, remote));
+            let socket = match raw(local, remote) {
+                Ok(socket) => socket,
+                Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+                    return Err(AddressError::of("connections cannot be ended", RAW, source));
+                }
+                // There may be no way to one machine: others are told all the same. Its placeholders go, so that the kernel resets what comes.
+                Err(error) => {
+                    tracing::debug!(%local, %remote, %error, "connections of a machine are not ended");
+                    continue;
+                }
+            };
             work.spawn(async move {
                 let _ended = tokio::time::timeout(time, end(socket, local.is_ipv4(), endings)).await;
                 // The kernel may reset again what comes from now on.

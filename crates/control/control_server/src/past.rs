@@ -55,7 +55,7 @@ impl Past {
     /// What was seen.
     ///
     /// # Errors
-    /// When what is asked for makes no sense or would be too much, or the files cannot be read.
+    /// When what is asked for makes no sense or would be too much.
     pub(crate) async fn read(&self, query: Query) -> Result<Found, Problem> {
         let Ok(_reading) = self.readers.acquire().await else {
             return Err(Problem::new(Code::Unavailable, "The node is stopping."));
@@ -90,9 +90,9 @@ fn why(error: QueryError) -> Problem {
             Problem::new(Code::InvalidRequest, detail)
                 .todo("Ask for steps of a minute or longer, or for a later beginning.")
         }
-        QueryError::Empty => {
-            Problem::new(Code::InvalidRequest, "The span ends before it begins, or a step has no length.")
-        }
-        QueryError::Io(error) => Problem::new(Code::Io, format!("The history cannot be read: {error}.")),
+        QueryError::Empty => Problem::new(
+            Code::InvalidRequest,
+            "The span ends before it begins, or a step has no length or more than ten years.",
+        ),
     }
 }

@@ -84,8 +84,10 @@ impl Level {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let number = name.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(".history"));
-            let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) else { continue };
-            match head(&path, limits.seconds) {
+            let number = number.and_then(|number| number.parse::<u64>().ok());
+            // There has to be one after it.
+            let Some(number) = number.filter(|number| *number < u64::MAX / 2) else { continue };
+            match head(&path, &limits) {
                 Ok((bytes, first_ms)) => segments.push(Segment { number, path, bytes, first_ms }),
                 Err(why) => {
                     let aside = path.with_extension(ASIDE);
@@ -95,7 +97,7 @@ impl Level {
             }
         }
         segments.sort_by_key(|segment| segment.number);
-        let next = segments.last().map_or(0, |segment| segment.number + 1);
+        let next = segments.last().map_or(0, |segment| segment.number.saturating_add(1));
         let open = segments.last().and_then(|segment| resume(segment, &limits));
         let segments = VecDeque::from(segments);
         Ok(Self { limits, dir: dir.to_owned(), prefix, segments, open, next })
@@ -130,12 +132,13 @@ impl Level {
         }
     }
 
-    /// Puts what was added on its file, and lets old segments go.
+    /// Lets old segments go, and puts what was added on its file: in this order, since a full disk has room again then.
     ///
     /// # Errors
     /// Those of the file system; it is tried again with the next step, up to a limit.
     pub(crate) fn write(&mut self) -> io::Result<()> {
-        let (Some(open), Some(segment)) = (&mut self.open, self.segments.back_mut()) else { return Ok(()) };
+        let gone = self.let_old_go();
+        let (Some(open), Some(segment)) = (&mut self.open, self.segments.back_mut()) else { return gone };
         if !open.unwritten.is_empty() {
             let mut file = OpenOptions::new()
                 .write(true)
@@ -148,6 +151,10 @@ impl Level {
             segment.bytes += open.unwritten.len() as u64;
             open.unwritten.clear();
         }
+        gone
+    }
+
+    fn let_old_go(&mut self) -> io::Result<()> {
         let sum = |segments: &VecDeque<Segment>| segments.iter().map(|segment| segment.bytes).sum::<u64>();
         while self.segments.len() > self.limits.segments + 1
             || (self.segments.len() > 1 && sum(&self.segments) > self.limits.bytes)
@@ -177,7 +184,7 @@ fn put(file: &mut File, at: u64, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The bytes of a segment and when it begins, or why it is none.
-fn head(path: &Path, seconds: u32) -> Result<(u64, u64), String> {
+fn head(path: &Path, limits: &Limits) -> Result<(u64, u64), String> {
     use std::io::Read as _;
     let read = || {
         let mut file = File::open(path)?;
@@ -188,8 +195,11 @@ fn head(path: &Path, seconds: u32) -> Result<(u64, u64), String> {
     };
     let (len, head) = read().map_err(|error| format!("cannot be read: {error}"))?;
     match read_header(&head) {
-        Ok((found, first_ms)) if found == seconds => Ok((len, first_ms)),
-        Ok((found, _)) => Err(format!("has steps of {found} seconds in place of {seconds}")),
+        Ok(_) if len > limits.bytes.saturating_mul(2) => {
+            Err(format!("has {len} bytes, which none was given"))
+        }
+        Ok((found, first_ms)) if found == limits.seconds => Ok((len, first_ms)),
+        Ok((found, _)) => Err(format!("has steps of {found} seconds in place of {}", limits.seconds)),
         Err(error) => Err(error.to_string()),
     }
 }

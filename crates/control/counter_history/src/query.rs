@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 
 use control_api::{CounterKind, HistoryStep, name_matches};
 
 use crate::level::{Kept, Segment};
 use crate::segment::{Frames, HEADER};
+use crate::step::OTHERS;
 use crate::values::Values;
 
 /// The name of the sum of all things of a kind.
 pub const TOTAL: &str = "_Total";
-/// Most things in an answer, over all steps.
-const MAX_ITEMS: usize = 300_000;
+/// Most things in an answer, over all steps: some 10 MiB as JSON.
+const MAX_ITEMS: usize = 40_000;
+/// The longest step, in seconds: ten years.
+const MAX_STEP: u64 = 10 * 366 * 86_400;
 /// Steps of an answer where nobody says how long they are to be.
 const USUAL_STEPS: u64 = 720;
 
@@ -52,10 +55,8 @@ pub enum QueryError {
     TooMuch,
     /// Steps that short are kept from this moment on only; `None` when there are none at all.
     TooShort(Option<u64>),
-    /// A step has no length, or the span ends before it begins.
+    /// A step has no length or an absurd one, or the span ends before it begins.
     Empty,
-    /// The files cannot be read.
-    Io(io::Error),
 }
 
 /// What there is to read at a moment: the history may go on meanwhile.
@@ -77,13 +78,15 @@ impl Snapshot {
     /// # Errors
     /// See [`QueryError`].
     pub fn read(&self, query: &Query) -> Result<Found, QueryError> {
-        if query.step_seconds == Some(0) || query.to_ms < query.from_ms {
+        let steps = 1..=MAX_STEP;
+        if query.step_seconds.is_some_and(|step| !steps.contains(&step)) || query.to_ms < query.from_ms {
             return Err(QueryError::Empty);
         }
-        let since = |level: &Kept| level.segments.first().map(|segment| segment.first_ms);
+        // The clock may have been ahead for a while.
+        let since = |level: &Kept| level.segments.iter().map(|segment| segment.first_ms).min();
         let oldest = self.levels.iter().filter_map(since).min();
         let span = (query.to_ms - query.from_ms).div_ceil(1000);
-        let usual = query.step_seconds.unwrap_or_else(|| span.div_ceil(USUAL_STEPS).max(1));
+        let usual = query.step_seconds.unwrap_or_else(|| span.div_ceil(USUAL_STEPS).clamp(1, MAX_STEP));
         // The shortest steps that all of the span has, or all of it that is kept at all, and that are no longer than asked for.
         let covers = |level: &&Kept| {
             let since = since(level).map(|since| since.saturating_sub(u64::from(level.seconds) * 1000));
@@ -113,7 +116,7 @@ impl Snapshot {
             {
                 continue;
             }
-            let mut bytes = content(segment).map_err(QueryError::Io)?;
+            let mut bytes = content(segment);
             if next.is_none() {
                 bytes.extend(&level.unwritten);
             }
@@ -129,15 +132,15 @@ impl Snapshot {
     }
 }
 
-/// The bytes of a segment that were there when it was asked for; none where it has gone meanwhile.
-fn content(segment: &Segment) -> io::Result<Vec<u8>> {
+/// The bytes of a segment that were there when it was asked for, as far as they can be read: it may have gone meanwhile, and one bad block
+/// is no reason to tell nothing of 30 days.
+fn content(segment: &Segment) -> Vec<u8> {
     let mut bytes = Vec::new();
-    match fs::File::open(&segment.path) {
-        Ok(file) => file.take(segment.bytes).read_to_end(&mut bytes)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(error),
-    };
-    Ok(bytes)
+    if let Ok(file) = fs::File::open(&segment.path) {
+        // What was read before an error stays.
+        let _ = file.take(segment.bytes).read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 fn collect(
@@ -153,7 +156,9 @@ fn collect(
         for named in frames.names().iter().skip(wanted.len()) {
             let named = named.as_ref().filter(|(kind, name)| {
                 (query.kinds.is_empty() || query.kinds.contains(kind))
-                    && query.name.as_ref().is_none_or(|pattern| name_matches(pattern, name))
+                    && (query.name.as_ref().is_none_or(|pattern| name_matches(pattern, name))
+                        // What is in there may be what is asked for: without it nobody would know.
+                        || (name == OTHERS && !query.sum))
             });
             let name = |name: &String| if query.sum { TOTAL.to_owned() } else { name.clone() };
             wanted.push(named.map(|(kind, given)| (*kind, name(given))));

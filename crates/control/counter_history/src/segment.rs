@@ -114,6 +114,7 @@ fn cut(name: &str) -> &str {
 
 /// The frame of a step; `None` when it would be longer than anybody takes.
 pub(crate) fn frame(step: &Step, names: &mut Names) -> Option<Vec<u8>> {
+    let known = names.numbers.len() as u64;
     let mut new = Vec::new();
     let mut things = Vec::with_capacity(step.things.len());
     for thing in &step.things {
@@ -147,6 +148,8 @@ pub(crate) fn frame(step: &Step, names: &mut Names) -> Option<Vec<u8>> {
     }
     let payload = payload.finish();
     if payload.len() > MAX_PAYLOAD {
+        // Nobody learns these names.
+        names.numbers.retain(|_, number| *number < known);
         return None;
     }
     let mut frame = Writer::default();

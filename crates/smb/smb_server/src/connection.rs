@@ -321,7 +321,7 @@ impl Connection {
         if !self.has_room() || self.starved {
             return Ok(began);
         }
-        let got = match self.receive.poll_read(&mut *self.stream, cx) {
+        let got = match self.receive.poll_read(&mut self.stream, cx) {
             Poll::Pending => return Ok(began),
             Poll::Ready(Ok(Got::Bytes(got))) => got,
             Poll::Ready(Ok(Got::End) | Err(_)) => return Err(End::Disconnected),

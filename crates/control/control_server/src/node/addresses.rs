@@ -36,6 +36,8 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// For so long the network is told of a new address again and again, and clients of the owner before once it is known who they are: a machine
 /// that stands still may answer for it meanwhile.
 const ANNOUNCED_FOR: Duration = Duration::from_secs(10);
+/// So long the network waits for clients of the owner before to be known.
+const CLIENTS_FIRST: Duration = Duration::from_millis(50);
 
 impl Node {
     /// Has the addresses of pools that are served here, and no others, until the node stops.
@@ -208,9 +210,19 @@ impl Node {
     }
 
     /// Tells clients of the owner before, and the network, that an address is here. The clients come first: what they send arrives here when the
-    /// network knows, and the kernel resets connections that nobody ends.
+    /// network knows, and the kernel resets connections that nobody ends. Where it takes long to learn of them, the network is not kept waiting:
+    /// what clients send goes to a machine that is gone meanwhile.
     async fn tell(&self, pool: Uuid, at: &ServiceAddress) {
-        self.tell_former(pool, at).await;
+        let clients = self.tell_former(pool, at);
+        tokio::pin!(clients);
+        if tokio::time::timeout(CLIENTS_FIRST, &mut clients).await.is_err() {
+            self.tell_network(pool, at).await;
+            clients.await;
+        }
+        self.tell_network(pool, at).await;
+    }
+
+    async fn tell_network(&self, pool: Uuid, at: &ServiceAddress) {
         // What would be announced of another node's address would take its clients away from it.
         if self.may_have_addresses_of(pool)
             && let Err(problem) = self.backends.addresses.announce(at).await

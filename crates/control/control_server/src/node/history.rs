@@ -52,7 +52,9 @@ impl Node {
             let now = self.clock.now();
             if looked_ahead.is_none_or(|last| now.since(last) >= LOOK_AHEAD_EVERY) {
                 looked_ahead = Some(now);
-                self.look_ahead().await;
+                // By itself: it waits for its turn to read, and looks go on.
+                let node = self.clone();
+                tokio::spawn(async move { node.look_ahead().await });
             }
         }
     }
@@ -64,7 +66,7 @@ impl Node {
     /// What counters were.
     ///
     /// # Errors
-    /// When what is asked for makes no sense or would be too much, or the files cannot be read.
+    /// When what is asked for makes no sense or would be too much.
     pub(crate) async fn history(&self, asked: HistoryQuery) -> Result<History, Problem> {
         let to_ms = asked.to_unix_ms.unwrap_or_else(|| self.wall_ms());
         let query = Query {

@@ -19,13 +19,16 @@ const PROBE: Duration = Duration::from_millis(900);
 /// For so long connections of the machine before are ended, unless all are over earlier. Of clients that are gone, too, nothing comes.
 const FAREWELL: Duration = Duration::from_secs(10);
 
+/// Connections of the machine that had an address before: our end of each, and theirs.
+type Former = Vec<(SocketAddr, SocketAddr)>;
+
 /// The machine's network.
 #[derive(Default)]
 pub(super) struct MachineNetwork {
     /// Opened when it is used first: most nodes have no pool with an address.
     machine: OnceCell<Machine>,
     /// Connections of the machine before to each address, which are being ended.
-    farewells: Mutex<BTreeMap<IpAddr, (Vec<(SocketAddr, SocketAddr)>, Farewell)>>,
+    farewells: Mutex<BTreeMap<IpAddr, (Former, Farewell)>>,
 }
 
 fn problem(error: &AddressError) -> Problem {
@@ -123,6 +126,8 @@ impl AddressBackend for MachineNetwork {
             }
             let connections: Vec<(SocketAddr, SocketAddr)> =
                 of.iter().filter(|(local, _)| local.ip().to_canonical() == address).copied().collect();
+            // Its placeholders would be taken for connections of this machine itself.
+            self.farewells.lock().remove(&address);
             let begun = aside(move || Farewell::begin(&connections, FAREWELL)).await?;
             self.farewells.lock().insert(address, (of.to_vec(), begun));
             Ok(())
