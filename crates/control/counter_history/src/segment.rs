@@ -172,22 +172,16 @@ pub(crate) struct Frames<'a> {
     rest: &'a [u8],
     /// The names so far; `None` for one of a kind that this release does not know.
     names: Vec<Option<(CounterKind, String)>>,
-    good: usize,
 }
 
 impl<'a> Frames<'a> {
     /// Those of a segment, after its header.
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, names: Vec::new(), good: 0 }
+        Self { rest: bytes, names: Vec::new() }
     }
 
     pub(crate) fn names(&self) -> &[Option<(CounterKind, String)>] {
         &self.names
-    }
-
-    /// How many bytes were good until now.
-    pub(crate) fn good(&self) -> usize {
-        self.good
     }
 
     /// The next one; `None` at the end.
@@ -208,7 +202,6 @@ impl<'a> Frames<'a> {
             return Err(DecodeError::WrongChecksum);
         }
         let frame = self.payload(payload)?;
-        self.good += FRAME + len;
         self.rest = self.rest.get(FRAME + len..).unwrap_or_default();
         Ok(Some(frame))
     }

@@ -171,6 +171,7 @@ fn a_restart_goes_on_in_the_same_file_and_leaves_a_gap() {
         found.steps.iter().all(|step| operations(step) == [("a".to_owned(), 5)]),
         "none below, none above"
     );
+    assert_eq!(world.files("minutes-").len(), 1, "the minute that was not over is kept at a stop");
     // Both processes are in the one minute.
     let minute = world.ask(&span(0, 60, 60));
     assert_eq!((minute.steps.len(), minute.steps[0].seconds as u64), (1, 15));
@@ -236,6 +237,8 @@ fn names_and_sizes_that_nobody_gave_stop_nothing() {
     assert!(told.len() == 1 && told[0].contains("bytes"), "{told:?}");
     world.run(2, 20, 10);
     assert_eq!(world.ask(&span(0, 30, 1)).steps.len(), 20);
+    let last = std::fs::read(world.dir.path().join("seconds-18446744073709551615.history")).expect("there");
+    assert_eq!(last, whole, "nothing comes after it, so it is nobody's");
 }
 
 #[test]
@@ -250,11 +253,81 @@ fn a_later_release_is_not_read_wrongly() {
     assert!(told[0].contains("newer release"), "{told:?}");
 }
 
+#[test]
+fn another_process_has_counted_from_zero_whatever_its_clock_says() {
+    let mut world = World::new(small());
+    for (process, seconds, operations) in [(1, 1, 10), (1, 2, 20), (2, 50, 1000), (2, 51, 1003)] {
+        let look = look(process, seconds, vec![lun("a", operations)]);
+        world.history.take(&look, START + seconds * 1000).expect("written");
+    }
+    let steps = world.ask(&span(0, 60, 1)).steps;
+    let done: Vec<u64> = steps.iter().flat_map(operations).map(|(_, operations)| operations).collect();
+    assert_eq!(done, [10, 3]);
+}
+
+#[test]
+fn no_changed_byte_is_believed() {
+    let mut world = World::new(small());
+    world.run(1, 0, 10);
+    let file = world.files("seconds-").remove(0);
+    let whole = std::fs::read(&file).expect("read");
+    for at in whole.len() - 20..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&file, &bytes).expect("write");
+        assert_eq!(world.reopen(), Vec::<String>::new());
+        assert_eq!(world.ask(&span(0, 10, 1)).steps.len(), 9, "byte {at}");
+    }
+}
+
+#[test]
+fn a_step_that_is_too_long_is_lost_alone() {
+    let limits = Limits { things: 5000, bytes: 64 << 20, ..small().0 };
+    let mut world = World::new((limits, small().1));
+    let many = |second: u64| (0..3000).map(|name| lun(&format!("{name:04000}"), second)).collect::<Vec<_>>();
+    for second in 0..5 {
+        let items = if second == 2 || second == 3 { many(second) } else { vec![lun("a", 5 * second)] };
+        world.history.take(&look(1, second, items), START + second * 1000).expect("written");
+    }
+    for second in 5..9 {
+        let look = look(1, second, vec![lun("a", 5 * second), lun("new", 7 * second)]);
+        world.history.take(&look, START + second * 1000).expect("written");
+    }
+    let steps = world.ask(&span(0, 10, 1)).steps;
+    assert_eq!(steps.last().map(operations), Some(vec![("a".to_owned(), 5), ("new".to_owned(), 7)]));
+}
+
+#[test]
+fn a_clock_that_was_far_ahead_for_a_while_does_not_hide_what_came_after() {
+    let mut world = World::new(small());
+    world.run(1, 10_000_000, 40);
+    for second in 41..90_u64 {
+        let wall = START + second * 1000;
+        world.history.take(&look(1, second, vec![lun("a", 5 * second)]), wall).expect("written");
+    }
+    assert!(world.files("seconds-").len() > 1);
+    let found = world.ask(&span(80, 85, 1));
+    assert_eq!((found.step_seconds, found.steps.len()), (1, 5));
+    assert!(found.since_ms.is_some_and(|since| since < START + 90_000), "{:?}", found.since_ms);
+}
+
 /// A file of the first release that had a history is read for ever.
 #[test]
 fn a_segment_of_version_1_is_read() {
     let golden = include_bytes!("golden-1.history");
     assert_eq!(&fuzz::sample().0, golden, "what is written now differs: a new version is needed");
+    let world = World::new(small());
+    std::fs::write(world.dir.path().join("seconds-00000000.history"), golden).expect("written");
+    let (history, told) =
+        CounterHistory::with_limits(world.dir.path(), world.limits.0, world.limits.1).expect("opens");
+    assert_eq!(told, Vec::<String>::new());
+    let all = Query { from_ms: 0, to_ms: 1_700_000_002_000, step_seconds: Some(1), ..Query::default() };
+    let found = history.snapshot().read(&all).expect("an answer");
+    let names = |step: &HistoryStep| step.items.iter().map(|item| item.name.clone()).collect::<Vec<_>>();
+    assert_eq!(found.steps.iter().map(names).collect::<Vec<_>>(), [["disk1", "0"], ["disk1", "p"]]);
+    let read = found.steps[0].items[0].read.expect("reads");
+    assert_eq!((read.bytes, read.errors, read.latency_ns), (1 << 2, 2 << 4, 3 << 6));
+    assert_eq!(found.steps[1].items[1].size_bytes, Some(22 << 44));
 }
 
 #[test]
