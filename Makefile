@@ -54,8 +54,8 @@ e2e: prepare ## end-to-end cases at full size, with the optimised binary; E2E="n
 	@web/build.sh --optional
 	@PROFILE=release cargo xtask e2e --set full $(E2E)
 
-fuzz: ## fuzz every parser for FUZZ_SECONDS each (needs cargo-fuzz and a nightly toolchain)
-	@fuzz/run.sh $(FUZZ_SECONDS)
+fuzz: ## fuzz every parser for FUZZ_SECONDS of processor time each (needs a nightly toolchain); adds to docs/results/fuzz.md
+	@fuzz/run.py $(FUZZ_SECONDS) --report docs/results
 
 bench: prepare ## compare with tgt, smbd and the raw disk; writes docs/results/ (BENCH_SECONDS a measurement)
 	@BENCH_SECONDS=$(BENCH_SECONDS) bench/run.sh

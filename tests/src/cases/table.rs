@@ -132,7 +132,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "agents",
-        about: "three load agents in three network namespaces begin within 10 ms; one is cut off, one killed, the others are measured",
+        about: "three load agents in three network namespaces begin together; one is cut off, one killed, the others are measured",
         ci: true,
         guest: false,
         run: agents::run,
