@@ -265,7 +265,7 @@ impl Shared {
             let still = holder.still.fetch_add(1, Ordering::Relaxed);
             let patience = if holder.for_peer.load(Ordering::Relaxed) { 1 } else { QUIET_SWEEPS };
             if still >= patience && wanted > 0 && !holder.gone.swap(true, Ordering::SeqCst) {
-                wanted = wanted.saturating_sub(held);
+                wanted = wanted.saturating_sub(held + CONNECTION);
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 if let Some(waker) = holder.waker.lock().as_ref() {
                     waker.wake_by_ref();
