@@ -70,8 +70,10 @@ impl ReceiveBuffer {
         cx: &mut Context<'_>,
         most: usize,
     ) -> Poll<io::Result<usize>> {
-        // Without a buffer: most often there is nothing to read.
-        ready!(stream.poll_read_ready(cx))?;
+        if !self.is_empty() {
+            // What is left moves into a borrowed buffer only where more follows.
+            ready!(stream.poll_read_ready(cx))?;
+        }
         self.borrow();
         let room = most.max(self.end + LEAST).min(self.buf.len());
         let place = self.buf.get_mut(self.end..room).unwrap_or_default();
