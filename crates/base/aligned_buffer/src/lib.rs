@@ -28,7 +28,9 @@ use std::ptr::NonNull;
 use std::slice;
 
 use pool::Block;
-pub use pool::{MAX_CACHED_BYTES, MAX_POOLED, give_back_free_memory, release_thread_cache};
+pub use pool::{
+    MAX_CACHED_BYTES, MAX_POOLED, give_back_free_memory, release_thread_cache, trim_thread_cache,
+};
 
 /// Alignment of every fresh buffer, in bytes: a page, which satisfies O_DIRECT on every device we meet.
 pub const ALIGNMENT: usize = 4096;
@@ -65,6 +67,18 @@ impl IoBuf {
         let mut buf = Self::new(bytes.len());
         buf.copy_from_slice(bytes);
         buf
+    }
+
+    /// Bytes of memory that a buffer of `len` bytes takes, as far as it is written to: what is counted where memory is bounded.
+    #[must_use]
+    pub fn footprint(len: usize) -> usize {
+        pool::footprint(len)
+    }
+
+    /// Bytes of memory that the block takes which this is of.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.block.capacity()
     }
 
     /// Keeps the first `len` bytes; the rest becomes unreachable through this handle.

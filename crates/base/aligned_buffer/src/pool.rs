@@ -15,6 +15,9 @@ use crate::ALIGNMENT;
 const PAGE: usize = ALIGNMENT;
 /// Largest pooled buffer, in bytes; larger ones are allocated and freed each time. SMB's largest transfer with its page.
 pub const MAX_POOLED: usize = (8 << 20) + PAGE;
+/// Blocks from here on are mapped, not allocated: pages that nobody has written cost no memory, and the system has all of it back when
+/// the block goes. An allocator would keep it, and clear it before use.
+const MAPPED: usize = 1 << 20;
 /// What one thread keeps, in bytes: four of the largest transfers, or a deep queue of smaller ones.
 pub const MAX_CACHED_BYTES: usize = 33 << 20;
 
@@ -98,6 +101,27 @@ fn capacity_of(class: usize) -> usize {
     (PAGE << class) + PAGE
 }
 
+/// Bytes that a buffer of `len` bytes takes.
+pub(crate) fn footprint(len: usize) -> usize {
+    class_of(len).map_or_else(|| len.next_multiple_of(ALIGNMENT), capacity_of)
+}
+
+/// Gives blocks of this thread's free lists back to the system, the largest first, until it keeps `keep` bytes at most. Costs next to
+/// nothing where it keeps no more already.
+pub fn trim_thread_cache(keep: usize) {
+    let _ = FREE.try_with(|free| {
+        let mut free = free.borrow_mut();
+        let mut class = CLASSES;
+        while free.bytes > keep && class > 0 {
+            match free.pop(class - 1) {
+                // SAFETY: a header on a free list has no handle left, and it is on none now.
+                Some(spare) => unsafe { free_block(spare) },
+                None => class -= 1,
+            }
+        }
+    });
+}
+
 impl Free {
     fn pop(&mut self, class: usize) -> Option<NonNull<Header>> {
         let header = self.lists[class].pop()?;
@@ -136,14 +160,8 @@ impl Block {
                 return Self { header };
             }
         }
-        let capacity = match class {
-            Some(class) => capacity_of(class),
-            None => len.next_multiple_of(ALIGNMENT),
-        };
-        let layout = data_layout(capacity);
-        // SAFETY: the layout's size is not zero: capacity is at least a page.
-        let data = unsafe { alloc_zeroed(layout) };
-        let Some(data) = NonNull::new(data) else { handle_alloc_error(layout) };
+        let capacity = footprint(len);
+        let data = new_data(capacity);
         let header = Box::new(Header { data, capacity, handles: AtomicUsize::new(1) });
         Self { header: NonNull::from(Box::leak(header)) }
     }
@@ -152,6 +170,11 @@ impl Block {
     pub(crate) fn share(&self) -> Self {
         self.header().handles.fetch_add(1, Ordering::Relaxed);
         Self { header: self.header }
+    }
+
+    /// Bytes that the block takes.
+    pub(crate) fn capacity(&self) -> usize {
+        self.header().capacity
     }
 
     pub(crate) fn is(&self, other: &Self) -> bool {
@@ -210,11 +233,41 @@ fn data_layout(capacity: usize) -> Layout {
     }
 }
 
+/// Zeroed memory for a block's data, a multiple of a page of at least one.
+fn new_data(capacity: usize) -> NonNull<u8> {
+    let layout = data_layout(capacity);
+    let data = if capacity < MAPPED {
+        // SAFETY: the layout's size is not zero: capacity is at least a page.
+        unsafe { alloc_zeroed(layout) }
+    } else {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, at an address that the kernel chooses, touches nothing that exists.
+        let mapped = unsafe { libc::mmap(std::ptr::null_mut(), capacity, protection, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED { std::ptr::null_mut() } else { mapped.cast() }
+    };
+    NonNull::new(data).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// # Safety
+/// `data` came from [`new_data`] with this capacity, and nobody uses it any more.
+unsafe fn free_data(data: NonNull<u8>, capacity: usize) {
+    if capacity < MAPPED {
+        // SAFETY: allocated with this layout, by the caller's promise.
+        unsafe { dealloc(data.as_ptr(), data_layout(capacity)) };
+        return;
+    }
+    // SAFETY: a mapping of this length, by the caller's promise, which nobody uses.
+    let unmapped = unsafe { libc::munmap(data.as_ptr().cast(), capacity) };
+    // It fails only where the kernel would have to split a mapping that it joined and has no room for another one: the memory stays.
+    debug_assert_eq!(unmapped, 0);
+}
+
 /// # Safety
 /// `header` came from [`Block::take`], no handle is left, and it is not used again.
 unsafe fn free_block(header: NonNull<Header>) {
     // SAFETY: made by Box::leak in `take`, and by the caller's promise freed once.
     let header = unsafe { Box::from_raw(header.as_ptr()) };
-    // SAFETY: allocated in `take` with this layout.
-    unsafe { dealloc(header.data.as_ptr(), data_layout(header.capacity)) };
+    // SAFETY: made in `take` with this capacity; the last handle is gone.
+    unsafe { free_data(header.data, header.capacity) };
 }

@@ -60,6 +60,56 @@ fn huge_and_empty_lengths() {
     assert!(big.iter().all(|b| *b == 0));
 }
 
+/// Pages of this process that are in memory, of those that a range covers.
+fn resident_pages(buf: &mut IoBuf) -> usize {
+    let mut pages = vec![0_u8; buf.len().div_ceil(ALIGNMENT)];
+    // SAFETY: the range is of one mapping that lives as long as `buf`, and there is a byte for each of its pages.
+    let told = unsafe { libc::mincore(buf.as_mut_ptr().cast(), buf.len(), pages.as_mut_ptr()) };
+    assert_eq!(told, 0);
+    pages.iter().filter(|page| **page & 1 == 1).count()
+}
+
+#[test]
+fn pages_that_nobody_writes_cost_nothing_and_what_is_kept_can_be_given_back() {
+    std::thread::spawn(|| {
+        let mut large = IoBuf::new(MAX_POOLED - ALIGNMENT);
+        large[..ALIGNMENT].fill(1);
+        // The system may give some pages at once, in the extreme a huge one.
+        assert!(resident_pages(&mut large) <= 512);
+        assert!(large[ALIGNMENT..].iter().all(|byte| *byte == 0));
+        drop(large);
+        assert_eq!(IoBuf::new(MAX_POOLED)[..ALIGNMENT], [1; ALIGNMENT], "it was kept");
+        let small = IoBuf::copy_from(&[2; ALIGNMENT]);
+        drop(small);
+        trim_thread_cache(1 << 20);
+        assert_eq!(IoBuf::new(MAX_POOLED)[..ALIGNMENT], [0; ALIGNMENT], "it was given back");
+        assert_eq!(IoBuf::new(ALIGNMENT)[..], [2; ALIGNMENT], "what is below the bound stays");
+    })
+    .join()
+    .expect("no panic");
+}
+
+#[test]
+fn footprints_are_what_blocks_take() {
+    for len in [
+        0,
+        1,
+        4096,
+        4097,
+        68 << 10,
+        (68 << 10) + 1,
+        1 << 20,
+        (5 << 20) + 1,
+        MAX_POOLED,
+        MAX_POOLED + 1,
+        32 << 20,
+    ] {
+        let buf = IoBuf::new(len);
+        assert_eq!(IoBuf::footprint(len), buf.capacity());
+        assert!(buf.capacity() >= len);
+    }
+}
+
 #[test]
 fn crosses_threads() {
     let shared = IoBuf::copy_from(&[7; 4096]).freeze();

@@ -1,7 +1,13 @@
 //! How much memory all peers together may make a node hold for their requests and the answers to them.
 //!
-//! Each connection has an [`Account`]. What it holds beyond [`ALLOWANCE`] comes out of the node's [`Budget`], which all
-//! services share:
+//! Each connection has an [`Account`]. All that it holds counts against the node's [`Budget`], which all services share:
+//!
+//! ```text
+//!   0 ├─ CONNECTION for each ─┼─ small: up to ALLOWANCE of each ─┼─ large: the rest ───┼─ reserve ──┤ limit
+//!     │ the newest goes where │ never waits; who stands still    │ waits until it fits │ small only │
+//!     │ they are half of all  │ goes where all is over the limit │ before the reserve  │            │
+//! ```
+//! What is large asks first:
 //!
 //! ```text
 //!   request ─► admit(all that the connection would hold) ─► Now      the memory is charged, and taken
@@ -28,6 +34,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+/// What a connection takes that does nothing: its task, its session with keys, its place in lists, and the first of what it holds.
+pub const CONNECTION: usize = 32 << 10;
+/// The first of what a connection holds: half a header, some small requests. So most requests change no number that all connections share.
+const SLACK: usize = 16 << 10;
+/// The part of the budget that what is large never takes: one in so many.
+const RESERVE: usize = 8;
+/// Freed blocks that a thread keeps while the budget is tight, in bytes: nobody counts them.
+const LEAN_CACHE: usize = 2 << 20;
 /// Bytes that each connection may hold without asking: small requests never wait for others' large ones.
 pub const ALLOWANCE: usize = 128 << 10;
 /// Bytes of a long request that must be here before the rest is asked for, while the budget is tight.
@@ -61,7 +75,7 @@ pub enum Admission {
 pub struct BudgetUse {
     /// Bytes that there are.
     pub limit: u64,
-    /// Bytes charged now.
+    /// Bytes charged now, those of connections that do nothing among them.
     pub used: u64,
     /// Connections that wait now.
     pub waiting: u64,
@@ -78,7 +92,12 @@ pub struct Budget(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     limit: AtomicUsize,
+    /// What accounts hold beyond [`ALLOWANCE`].
     used: AtomicUsize,
+    /// What they hold below, and [`CONNECTION`] for each.
+    small: AtomicUsize,
+    /// How many have logged in.
+    connections: AtomicUsize,
     waiting: AtomicUsize,
     waits: AtomicU64,
     refused: AtomicU64,
@@ -98,7 +117,10 @@ struct Lists {
 /// What others see of an account.
 #[derive(Debug, Default)]
 struct Holder {
+    /// Bytes held beyond [`ALLOWANCE`].
     held: AtomicUsize,
+    /// Bytes held below it, but for [`SLACK`].
+    small: AtomicUsize,
     /// Bytes that the connection has moved, in either direction.
     moved: AtomicU64,
     /// Whether some of it is held for the peer.
@@ -118,6 +140,8 @@ impl Budget {
         Self(Arc::new(Shared {
             limit: AtomicUsize::new(bytes.max(MIN_BUDGET)),
             used: AtomicUsize::new(0),
+            small: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -138,7 +162,7 @@ impl Budget {
         let shared = &self.0;
         BudgetUse {
             limit: shared.limit.load(Ordering::Relaxed) as u64,
-            used: shared.used.load(Ordering::Relaxed) as u64,
+            used: shared.charged() as u64,
             waiting: shared.waiting.load(Ordering::Relaxed) as u64,
             waits: shared.waits.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
@@ -150,18 +174,19 @@ impl Budget {
     pub fn is_tight(&self) -> bool {
         let shared = &self.0;
         shared.waiting.load(Ordering::Relaxed) > 0
-            || shared.used.load(Ordering::Relaxed) > shared.limit.load(Ordering::Relaxed) / 2
+            || shared.charged() > shared.limit.load(Ordering::Relaxed) / 2
     }
 
-    /// An account for a connection.
+    /// An account for a connection. Those that have not logged in are bounded by their seats.
     #[must_use]
     pub fn account(&self) -> Account {
+        self.0.small.fetch_add(CONNECTION, Ordering::SeqCst);
         let holder = Arc::new(Holder::default());
         let mut lists = self.0.lists.lock();
         let number = lists.next;
         lists.next += 1;
         lists.holders.insert(number, Arc::clone(&holder));
-        Account { budget: self.clone(), number, holder, held: 0, ticket: None }
+        Account { budget: self.clone(), number, holder, held: 0, small: 0, logged_in: false, ticket: None }
     }
 }
 
@@ -173,13 +198,29 @@ impl Default for Budget {
 }
 
 impl Shared {
+    /// All that is charged.
+    fn charged(&self) -> usize {
+        self.used.load(Ordering::Relaxed).saturating_add(self.small.load(Ordering::Relaxed))
+    }
+
+    /// Bytes by which all that is charged is more than there is.
+    fn over(&self) -> usize {
+        self.charged().saturating_sub(self.limit.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that what is large may take in all.
+    fn for_large(&self) -> usize {
+        let limit = self.limit.load(Ordering::SeqCst);
+        (limit - limit / RESERVE).saturating_sub(self.small.load(Ordering::SeqCst))
+    }
+
     /// Charges `bytes` if they are there; `own` is what the asker holds already, who is never refused for that alone.
     fn charge(&self, bytes: usize, own: usize) -> bool {
-        let limit = self.limit.load(Ordering::SeqCst);
+        let most = self.for_large();
         let fits = |used: usize| {
             let after = used.saturating_add(bytes);
             // One that is larger than all that there is goes alone.
-            (after <= limit || used <= own).then_some(after)
+            (after <= most || used <= own).then_some(after)
         };
         self.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
     }
@@ -201,15 +242,19 @@ impl Shared {
         }
     }
 
-    /// Ends those who stand still, newest first, until those who wait have room.
+    /// Ends those who stand still, newest first, until those who wait have room, and until no more is charged than there is.
     fn sweep(&self) {
         let lists = self.lists.lock();
-        let used = self.used.load(Ordering::SeqCst);
-        let free = self.limit.load(Ordering::SeqCst).saturating_sub(used);
+        let free = self.for_large().saturating_sub(self.used.load(Ordering::SeqCst));
         let wanted = lists.queue.values().fold(0, |sum: usize, (bytes, _)| sum.saturating_add(*bytes));
-        let mut wanted = wanted.saturating_sub(free);
+        let over = self.over();
+        let mut wanted = wanted.saturating_sub(free).max(over);
         for holder in lists.holders.values().rev() {
-            let held = holder.held.load(Ordering::Relaxed);
+            let mut held = holder.held.load(Ordering::Relaxed);
+            // What is small goes only where it is too much in all, and never what works or waits for others.
+            if over > 0 && holder.for_peer.load(Ordering::Relaxed) {
+                held += holder.small.load(Ordering::Relaxed);
+            }
             let moved = holder.moved.load(Ordering::Relaxed);
             let before = holder.seen.swap(moved, Ordering::Relaxed);
             if held == 0 || moved.wrapping_sub(before) >= MIN_PROGRESS {
@@ -220,7 +265,7 @@ impl Shared {
             let still = holder.still.fetch_add(1, Ordering::Relaxed);
             let patience = if holder.for_peer.load(Ordering::Relaxed) { 1 } else { QUIET_SWEEPS };
             if still >= patience && wanted > 0 && !holder.gone.swap(true, Ordering::SeqCst) {
-                wanted = wanted.saturating_sub(held);
+                wanted = wanted.saturating_sub(held + CONNECTION);
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 if let Some(waker) = holder.waker.lock().as_ref() {
                     waker.wake_by_ref();
@@ -230,7 +275,7 @@ impl Shared {
     }
 }
 
-/// Looks for those who stand still as long as somebody waits.
+/// Looks for those who stand still as long as somebody waits, or more is charged than there is.
 struct Sweeper(Arc<Shared>);
 
 impl Sweeper {
@@ -242,7 +287,7 @@ impl Sweeper {
         let sweeper = Self(Arc::clone(shared));
         shard_runtime::spawn_local(async move {
             sweeper.0.watch();
-            while sweeper.0.waiting.load(Ordering::SeqCst) > 0 {
+            while sweeper.0.waiting.load(Ordering::SeqCst) > 0 || sweeper.0.over() > 0 {
                 shard_runtime::sleep(SWEEP).await;
                 sweeper.0.sweep();
             }
@@ -264,8 +309,11 @@ pub struct Account {
     budget: Budget,
     number: u64,
     holder: Arc<Holder>,
-    /// Bytes charged.
+    /// Bytes charged that are held beyond [`ALLOWANCE`].
     held: usize,
+    /// Bytes charged that are held below it.
+    small: usize,
+    logged_in: bool,
     /// The place in the queue.
     ticket: Option<u64>,
 }
@@ -277,6 +325,20 @@ impl Account {
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *known = Some(waker.clone());
         }
+    }
+
+    /// The peer has logged in. `false` when those that had before take half of the budget by being there: this one, the newest, has to end.
+    #[must_use]
+    pub fn log_in(&mut self) -> bool {
+        let shared = &self.budget.0;
+        if !self.logged_in {
+            let most = shared.limit.load(Ordering::SeqCst) / 2 / CONNECTION;
+            let one_more = |there: usize| (there < most).then_some(there + 1);
+            let counted = shared.connections.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+            self.logged_in = counted.is_ok();
+            shared.refused.fetch_add(u64::from(counted.is_err()), Ordering::Relaxed);
+        }
+        self.logged_in
     }
 
     /// Whether the connection may hold `total` bytes. [`Admission::Wait`] keeps its place: it asks again when it is woken.
@@ -332,12 +394,33 @@ impl Account {
         Admission::Wait
     }
 
+    /// Charges what is held below [`ALLOWANCE`], which nobody asks for.
+    fn settle_small(&mut self, total: usize) {
+        let (now, before) = (total.min(ALLOWANCE).saturating_sub(SLACK), self.small);
+        if now == before {
+            return;
+        }
+        self.small = now;
+        self.holder.small.store(now, Ordering::Relaxed);
+        let shared = &self.budget.0;
+        if now > before {
+            shared.small.fetch_add(now - before, Ordering::SeqCst);
+            if shared.over() > 0 {
+                Sweeper::start(shared);
+            }
+        } else {
+            shared.small.fetch_sub(before - now, Ordering::SeqCst);
+            shared.wake_first();
+        }
+    }
+
     /// At the end of a turn: the connection holds `total` bytes, some of them `for_peer` (a packet that is not all here, an answer
     /// that is not taken), and has moved `moved` bytes since it began. `false` when it has to end.
     #[must_use]
     pub fn settle(&mut self, total: usize, for_peer: bool, moved: u64) -> bool {
         self.holder.moved.store(moved, Ordering::Relaxed);
         self.holder.for_peer.store(for_peer, Ordering::Relaxed);
+        self.settle_small(total);
         let now = total.saturating_sub(ALLOWANCE);
         let before = self.held;
         if now != before {
@@ -348,6 +431,9 @@ impl Account {
                 self.budget.0.used.fetch_sub(before - now, Ordering::SeqCst);
                 self.budget.0.wake_first();
             }
+        }
+        if self.budget.is_tight() {
+            aligned_buffer::trim_thread_cache(LEAN_CACHE);
         }
         !self.holder.gone.load(Ordering::SeqCst)
     }
@@ -381,6 +467,8 @@ impl Drop for Account {
     fn drop(&mut self) {
         self.budget.0.lists.lock().holders.remove(&self.number);
         self.budget.0.used.fetch_sub(self.held, Ordering::SeqCst);
+        self.budget.0.small.fetch_sub(self.small + CONNECTION, Ordering::SeqCst);
+        self.budget.0.connections.fetch_sub(usize::from(self.logged_in), Ordering::SeqCst);
         self.leave_queue();
         self.budget.0.wake_first();
     }

@@ -1,11 +1,13 @@
 //! What every service over TCP needs, whatever its protocol: listeners whose connections are spread over the shards, a
-//! bound on what strangers can take, another on what all peers together make the node hold, and a queue that sends headers and data in one system call.
+//! bound on what strangers can take, another on what all peers together make the node hold, a buffer to receive into that costs only
+//! who receives, and a queue that sends headers and data in one system call.
 //!
 //! ```text
 //!   Listeners ─ accept ─► seat (connections of the listener) ─► login seat (not logged in, by address) ─► shard ─► serve
 //!   Budget: memory for the requests of all peers ─► Account: what one connection holds of it
 //!   Answers: whether anything may leave at all, asked for each writev
 //!   LoopWatch: whether the shard stood still, asked before a connection goes on
+//!   ReceiveBuffer: lent by the thread while something comes
 //!   SendQueue: small pieces copied into one buffer, large ones as they are ─► one writev
 //! ```
 //! Invariant: a connection holds its seats until it is dropped; a login seat may be given back earlier, when the peer has
@@ -14,6 +16,7 @@
 mod answers;
 mod budget;
 mod listeners;
+mod receive_buffer;
 mod seats;
 mod send_queue;
 mod stand_still;
@@ -23,9 +26,11 @@ mod throttle;
 
 pub use answers::{AnswerPermit, Answers};
 pub use budget::{
-    ALLOWANCE, Account, Admission, Budget, BudgetUse, MIN_BUDGET, MIN_PROGRESS, QUIET_SWEEPS, SHOWN,
+    ALLOWANCE, Account, Admission, Budget, BudgetUse, CONNECTION, MIN_BUDGET, MIN_PROGRESS, QUIET_SWEEPS,
+    SHOWN,
 };
 pub use listeners::{Arrived, Limits, Listeners, Serve};
+pub use receive_buffer::{RECEIVE_BUFFER, ReceiveBuffer};
 pub use seats::LoginSeat;
 pub use send_queue::SendQueue;
 pub use stand_still::LoopWatch;

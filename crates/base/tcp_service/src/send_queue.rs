@@ -14,6 +14,8 @@ use crate::answers::{Answers, Gate};
 const MAX_PIECES: usize = 64;
 /// Sent bytes after which the buffer is moved down, when it never runs empty.
 const COMPACT_AT: usize = 64 << 10;
+/// Bytes that an empty queue keeps: the headers of a deep batch. An answer of megabytes that was small pieces does not stay.
+const KEEP: usize = 8 << 10;
 
 #[derive(Debug)]
 enum Piece {
@@ -130,6 +132,7 @@ impl SendQueue {
         }
         if self.pieces.is_empty() {
             self.small.clear();
+            self.small.shrink_to(KEEP);
             self.sent = 0;
         } else if self.sent > COMPACT_AT {
             self.small.drain(..self.sent);

@@ -76,7 +76,7 @@ pub struct Counts {
 /// Memory for clients' requests that are under way, and their answers: all of them together, iSCSI and SMB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestMemory {
-    /// Bytes that they may take, beside a little for each connection.
+    /// Bytes that they may take, what each connection takes that does nothing included.
     pub limit_bytes: u64,
     /// Bytes that they take now.
     pub used_bytes: u64,
@@ -84,7 +84,7 @@ pub struct RequestMemory {
     pub waiting: u64,
     /// How often one has waited since the node started.
     pub waits: u64,
-    /// Connections that were ended since then: they held memory and did nothing while others waited, or too many waited.
+    /// Connections that were ended or refused since then: they held memory and did nothing while others waited, or there were too many.
     pub ended: u64,
 }
 

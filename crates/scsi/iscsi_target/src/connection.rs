@@ -45,6 +45,8 @@ enum End {
     Silent,
     /// The node has no memory for more commands, and this connection was the newest or stood still.
     NoMemory,
+    /// The node has no memory for more connections.
+    Full,
     /// We were told to.
     Told,
     /// Logged out.
@@ -123,6 +125,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(
         shared: Arc<Shared>,
+        account: Account,
         stream: TcpStream,
         result: LoginResult,
         session: Option<Arc<Session>>,
@@ -132,7 +135,6 @@ impl Connection {
     ) -> Self {
         let params = result.connection;
         let pace = Pace::new(shared.config.read().dead_after);
-        let account = shared.budget.account();
         Self {
             transmit: Transmit::new(params.header_digest, params.data_digest),
             receive: Receive::new(),
@@ -179,7 +181,10 @@ impl Connection {
     pub(crate) async fn run(self) {
         let mut guard = Leaving(Some(self));
         let Some(connection) = guard.0.as_mut() else { return };
-        let end = poll_fn(|cx| connection.poll(cx)).await;
+        let end = match connection.account.log_in() {
+            true => poll_fn(|cx| connection.poll(cx)).await,
+            false => End::Full,
+        };
         let initiator = &connection.initiator;
         let remote = connection.peer.remote.ip();
         let may_tell = |kind| connection.shared.throttle.admits(kind, remote);
@@ -193,12 +198,15 @@ impl Connection {
             End::NoMemory if may_tell("no memory") => {
                 tracing::warn!(%initiator, remote = %connection.peer.remote, "iSCSI connection closed: too many commands are under way for the node's memory");
             }
+            End::Full if may_tell("too many for memory") => {
+                tracing::warn!(%initiator, remote = %connection.peer.remote, "iSCSI connection closed: there are too many for the node's memory");
+            }
             _ => {
                 tracing::debug!(%initiator, remote = %connection.peer.remote, ?end, "iSCSI connection ended");
             }
         }
-        if end != End::Logout
-            && end != End::Told
+        // With recovery level 0 its end is the session's, unless it has not begun.
+        if !matches!(end, End::Logout | End::Told | End::Full)
             && let Some(session) = &connection.session
         {
             session.close();
@@ -250,8 +258,10 @@ impl Connection {
         moved |= self.send(cx)?;
         // Looking through all commands is worth it only where it may count.
         let tight = self.account.budget().is_tight();
-        let for_peer = self.transmit.waiting() > 0 || tight && self.is_receiving();
-        if !self.account.settle(self.held(), for_peer, self.moved) || self.refused {
+        // Between two turns of one poll it holds the thread's buffer.
+        let rest = if moved { 0 } else { self.receive.rest() };
+        let for_peer = self.transmit.waiting() > 0 || rest > 0 || tight && self.is_receiving();
+        if !self.account.settle(self.held() + rest, for_peer, self.moved) || self.refused {
             return Err(End::NoMemory);
         }
         match self.closing {

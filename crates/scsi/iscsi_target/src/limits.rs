@@ -8,7 +8,8 @@ pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
 pub const MAX_LOGINS_PER_ADDRESS: usize = 64;
 /// Connections that have not logged in, in all: each holds a descriptor and up to 64 KiB of text.
 pub const MAX_LOGINS: usize = 1024;
-/// Logged-in connections of one portal: each holds a receive buffer of [`RECEIVE_BUFFER`].
+/// Logged-in connections of one portal, where the node's memory for requests allows that many: each takes [`tcp_service::CONNECTION`]
+/// of it.
 pub const MAX_CONNECTIONS_PER_PORTAL: usize = 2048;
 /// Sessions of one target; a 64-node cluster with 8 paths each fits.
 pub const MAX_SESSIONS_PER_TARGET: usize = 1024;
@@ -26,10 +27,7 @@ pub const TRANSFER_BUDGET: u64 = 32 << 20;
 pub const SEND_HIGH_WATER: usize = 4 << 20;
 /// Commands that ended in one turn after which their answers are sent before going on.
 pub const SEND_BATCH: usize = 16;
-/// The receive buffer: some 60 commands with 4 KiB of immediate data per system call. Also the bound for a PDU
-/// that is not streamed, so above [`MAX_SMALL_DATA`] and a header with its extensions.
-pub const RECEIVE_BUFFER: usize = 256 << 10;
-/// Longest data segment of text and NOP requests.
+/// Longest data segment of text and NOP requests: with a header and its extensions below [`tcp_service::RECEIVE_BUFFER`].
 pub const MAX_SMALL_DATA: usize = 64 << 10;
 /// Data segments from here on are read from the socket to where they belong, without a copy. Below, the copy is
 /// cheaper than the further system calls.

@@ -12,6 +12,7 @@ use crate::shared::Shared;
 /// Serves one connection from its first byte to its last.
 pub(crate) async fn serve(shared: Arc<Shared>, arrived: Arrived, group: u16) {
     let Arrived { mut stream, shard, login: seat, answers, .. } = arrived;
+    let account = shared.budget.account();
     let admitted = shard_runtime::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
     drop(seat);
     let Some(Ok(Some(mut admitted))) = admitted else { return };
@@ -19,6 +20,6 @@ pub(crate) async fn serve(shared: Arc<Shared>, arrived: Arrived, group: u16) {
     let session = admitted.seat.session.take();
     let peer = Arc::clone(&admitted.seat.peer);
     let Admitted { result, stat_sn, first_cmd_sn, .. } = admitted;
-    let connection = Connection::new(shared, stream, result, session, peer, stat_sn, first_cmd_sn);
+    let connection = Connection::new(shared, account, stream, result, session, peer, stat_sn, first_cmd_sn);
     connection.answering(answers).run().await;
 }

@@ -11,6 +11,7 @@ pub(crate) mod answer;
 pub(crate) mod chain;
 pub(crate) mod channel;
 pub(crate) mod credits;
+mod expected;
 pub(crate) mod receive;
 pub(crate) mod state;
 
@@ -27,20 +28,18 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use kept_listeners::KeptConnection;
 use smb_protocol::framing::Packet as PacketKind;
 use smb_protocol::header::Routing;
-use smb_protocol::read::ReadRequest;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header, compound};
-use tcp_service::{ALLOWANCE, Account, Admission, Answers, LoginSeat};
+use tcp_service::{Account, Admission, Answers, LoginSeat};
 use tokio::net::TcpStream;
 
 use crate::commands;
-use crate::limits::{
-    LOGIN_TIMEOUT, MAX_COMPOUND, MAX_TRANSFER, SEND_HIGH_WATER, UNACKNOWLEDGED_MAX, WORK_HIGH_WATER,
-};
+use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, SEND_HIGH_WATER, UNACKNOWLEDGED_MAX, WORK_HIGH_WATER};
 use crate::peer::{Mail, Peer};
 use crate::shared::Shared;
 use chain::Chain;
 use channel::Channel;
+use expected::{expected, holds_while_it_waits};
 use receive::{Got, Next, Packet, Receive};
 use state::Conn;
 
@@ -58,7 +57,7 @@ enum End {
     Protocol(&'static str),
     /// No user logged in in time.
     NoLogin,
-    /// The node has no memory for more requests, and this one was the newest or stood still.
+    /// The node has no memory for more requests or connections, and this one was the newest or stood still.
     NoMemory,
     /// We were told to.
     Told,
@@ -86,22 +85,6 @@ struct Ready {
     /// Bytes that it and its answers take.
     bytes: usize,
     outlives: Rc<Cell<bool>>,
-}
-
-/// Bytes that a message will make us hold for its answer: what a READ asks for. All else is small, or bounded by
-/// [`crate::limits::MAX_PENDING`].
-fn expected(header: &Header, message: &[u8]) -> usize {
-    if header.command != Command::READ {
-        return 0;
-    }
-    ReadRequest::decode(message).map_or(0, |read| read.length.min(MAX_TRANSFER)) as usize
-}
-
-/// Whether a connection holds much of the node's memory for a packet that waits for the memory of its answers, and nothing that it
-/// works on will give any back: several such wait for each other. It counts as holding it for its peer, and goes first when others
-/// wait, too (`tcp_service::budget`).
-fn holds_while_it_waits(ready: usize, working: usize) -> bool {
-    ready > ALLOWANCE && working == 0
 }
 
 /// One connection.
@@ -162,7 +145,7 @@ pub(crate) async fn serve(
             tracing::info!(%remote, "SMB connection closed: nobody logged in");
         }
         End::NoMemory if conn.may_tell("no memory") => {
-            tracing::warn!(%remote, "SMB connection closed: too many requests are under way for the node's memory");
+            tracing::warn!(%remote, "SMB connection closed: too many connections, or requests under way, for the node's memory");
         }
         _ => tracing::debug!(%remote, ?end, "SMB connection ended"),
     }
@@ -254,9 +237,13 @@ impl Connection {
             self.conn.working.set(self.conn.working.get().saturating_sub(bytes));
         }
         moved |= self.send(cx)?;
-        let for_peer = self.receive.held() > 0 || self.conn.transmit.borrow().waiting() > 0;
+        // Between two turns of one poll it holds the thread's buffer.
+        let rest = if moved { 0 } else { self.receive.rest() };
+        // What waits for memory waits for us.
+        let is_half = self.receive.held() > 0 || rest > 0 && !self.starved;
+        let for_peer = is_half || self.conn.transmit.borrow().waiting() > 0;
         let waits = holds_while_it_waits(self.ready_bytes(), self.conn.working.get());
-        if !self.account.settle(self.held(), for_peer || waits, self.moved) {
+        if !self.account.settle(self.held() + rest, for_peer || waits, self.moved) {
             return Err(End::NoMemory);
         }
         match self.conn.fatal.get() {
@@ -312,7 +299,7 @@ impl Connection {
 
     /// Bytes of the packet that waits for memory.
     fn ready_bytes(&self) -> usize {
-        self.ready.as_ref().map_or(0, |ready| ready.chain.packet.buf.len())
+        self.ready.as_ref().map_or(0, |ready| ready.chain.packet.buf.capacity())
     }
 
     /// Begins what is there already, reads once, and begins what that brought.
@@ -321,7 +308,8 @@ impl Connection {
         if !self.has_room() || self.starved {
             return Ok(began);
         }
-        let got = match self.receive.poll_read(&mut self.stream, cx) {
+        let tight = self.account.budget().is_tight();
+        let got = match self.receive.poll_read(&mut self.stream, cx, tight) {
             Poll::Pending => return Ok(began),
             Poll::Ready(Ok(Got::Bytes(got))) => got,
             Poll::Ready(Ok(Got::End) | Err(_)) => return Err(End::Disconnected),
@@ -359,6 +347,9 @@ impl Connection {
             self.on_packet(packet)?;
             self.starved = !self.begin_ready(cx)?;
             if self.conn.is_logged_in() {
+                if !self.account.log_in() {
+                    return Err(End::NoMemory);
+                }
                 self.receive.allow_long();
                 self.stream.keep();
             }
@@ -416,7 +407,7 @@ impl Connection {
             return Ok(());
         }
         self.conn.peer.counters.requests.fetch_add(messages.len() as u64, Ordering::Relaxed);
-        let bytes = packet.buf.len()
+        let bytes = packet.buf.capacity()
             + messages.iter().map(|(range, header)| expected(header, packet.message(range))).sum::<usize>();
         let outlives = Rc::new(Cell::new(false));
         let chain = Chain { packet, messages, sealed, outlives: Rc::clone(&outlives) };
@@ -482,20 +473,5 @@ impl Connection {
         if let Some(found) = found {
             found.cancel();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_packet_that_waits_with_much_memory_counts_as_held_for_its_peer() {
-        // A WRITE of 4 MiB with a READ of as much behind it.
-        assert!(holds_while_it_waits(4 << 20, 0));
-        // What is worked on ends, and gives its memory back.
-        assert!(!holds_while_it_waits(4 << 20, 1 << 20));
-        // A READ alone holds next to nothing.
-        assert!(!holds_while_it_waits(receive::DATA_AT + 113, 0) && !holds_while_it_waits(0, 0));
     }
 }

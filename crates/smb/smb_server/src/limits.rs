@@ -40,7 +40,7 @@ pub const MAX_PENDING: usize = 4096;
 /// How long a TREE_CONNECT waits for a share that is on its way: a takeover takes a few seconds, and Samba's clients wait 20 s for an
 /// answer, others longer.
 pub const SHARE_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Connections of one listener: each holds a receive buffer of [`RECEIVE_BUFFER`] while it is busy.
+/// Connections of one listener, where the node's memory for requests allows that many: each takes [`tcp_service::CONNECTION`] of it.
 pub const MAX_CONNECTIONS: usize = 32_768;
 /// Connections that have not logged in, in all: each may hold [`MAX_PACKET_BEFORE_LOGIN`].
 pub const MAX_LOGINS: usize = 1024;
@@ -52,8 +52,6 @@ pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// gives up after five retransmissions, too. Well below the 35 seconds after which caching ends anyway: a break that does
 /// not arrive can go over another channel, and a client that lost its only one knows that it holds nothing any more.
 pub const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
-/// The receive buffer of a connection: some 30 WRITEs of 8 KiB per system call.
-pub const RECEIVE_BUFFER: usize = 256 << 10;
 /// Packets from here on are read from the socket to where their data belong; below, a copy is cheaper than further
 /// system calls.
 pub const BULK_THRESHOLD: usize = 32 << 10;

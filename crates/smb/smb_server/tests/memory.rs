@@ -26,7 +26,7 @@ use smb_protocol::read::ReadRequest;
 use smb_protocol::write::WriteRequest;
 use smb_protocol::{Command, NtStatus};
 use smb_server::ServerConfig;
-use tcp_service::{Budget, MIN_BUDGET};
+use tcp_service::{Budget, CONNECTION, MIN_BUDGET};
 use wanted::{ANY, Wanted, file_id};
 
 const MIB: usize = 1 << 20;
@@ -52,9 +52,14 @@ fn client(served: &Served) -> Connection {
 
 /// A client that has logged in and sends the beginning of a packet: `bytes` of it, as far as the server takes them.
 fn hostile(served: &Served, bytes: usize) -> (Connection, TcpStream) {
+    hostile_with(served, PREFIX, bytes)
+}
+
+/// The same with the length that it says.
+fn hostile_with(served: &Served, prefix: [u8; 4], bytes: usize) -> (Connection, TcpStream) {
     let connection = client(served);
     let mut stream = TcpStream::from(connection.socket().try_clone_to_owned().unwrap());
-    stream.write_all(&PREFIX).unwrap();
+    stream.write_all(&prefix).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     // The server stops reading where it has no memory for more.
     let _ = stream.write_all(&vec![0xfe; bytes]);
@@ -114,6 +119,30 @@ fn half_frames_stay_within_the_budget_and_go_when_others_need_it() {
     assert!(usage.used <= usage.limit && usage.refused > 0, "{usage:?}");
     drop(hostile);
     work(&served, 1);
+}
+
+fn eventually(what: &str, is: impl Fn() -> bool) {
+    let seen = (0..3000).any(|_| {
+        is() || {
+            std::thread::sleep(Duration::from_millis(10));
+            false
+        }
+    });
+    assert!(seen, "{what}");
+}
+
+/// Connections count, and what each of them holds that is too small to be asked for.
+#[test]
+fn what_many_hold_little_of_counts() {
+    let (served, budget) = served();
+    // Halves of packets of 60 KiB.
+    let hostile: Vec<_> = (0..50).map(|_| hostile_with(&served, [0, 0, 0xf0, 0], 40 << 10)).collect();
+    let at_least = 50 * (CONNECTION + (48 << 10)) as u64;
+    // The server reads when it comes to it.
+    eventually("all of it counts", || budget.usage().used >= at_least);
+    work(&served, 1);
+    drop(hostile);
+    eventually("all is given back", || budget.usage().used == 0);
 }
 
 /// Those who ask for much and take nothing of it are no different.

@@ -70,15 +70,15 @@ fn who_asks_first_is_served_first() {
         let budget = Budget::new(MIN_BUDGET);
         let all = hold(&budget, MIN_BUDGET);
         let (mut large, mut small) = (budget.account(), budget.account());
-        assert_eq!(large.admit(60 * MIB), Admission::Wait);
+        assert_eq!(large.admit(48 * MIB), Admission::Wait);
         assert_eq!(small.admit(MIB), Admission::Wait);
         drop(all);
         assert_eq!(small.admit(MIB), Admission::Wait, "the large one comes first");
-        assert_eq!(large.admit(60 * MIB), Admission::Now);
+        assert_eq!(large.admit(48 * MIB), Admission::Now);
         assert_eq!(small.admit(MIB), Admission::Now);
         // Who gives its place up, or goes, holds nobody up.
         let mut third = budget.account();
-        assert_eq!(third.admit(60 * MIB), Admission::Wait);
+        assert_eq!(third.admit(48 * MIB), Admission::Wait);
         let mut fourth = budget.account();
         assert_eq!(fourth.admit(2 * MIB), Admission::Wait);
         third.withdraw();
@@ -90,7 +90,7 @@ fn who_asks_first_is_served_first() {
 fn who_stands_still_makes_room_and_the_newest_first() {
     on_shard(async {
         let budget = Budget::new(MIN_BUDGET);
-        let mut accounts: Vec<Account> = (0..4).map(|_| hold(&budget, 15 * MIB)).collect();
+        let mut accounts: Vec<Account> = (0..4).map(|_| hold(&budget, 13 * MIB)).collect();
         // The first works in the store, the second is sent to; the others have said that much will come.
         let mut moved = 0;
         let mut waiting = budget.account();
@@ -99,10 +99,10 @@ fn who_stands_still_makes_room_and_the_newest_first() {
             for (number, account) in accounts.iter_mut().enumerate() {
                 moved += MIN_PROGRESS;
                 let (for_peer, moved) = if number == 1 { (true, moved) } else { (number > 1, 0) };
-                let stays = account.settle(15 * MIB, for_peer, moved);
+                let stays = account.settle(13 * MIB, for_peer, moved);
                 assert!(stays || number == 3, "{number}");
             }
-            if accounts.len() == 4 && !accounts[3].settle(15 * MIB, true, 0) {
+            if accounts.len() == 4 && !accounts[3].settle(13 * MIB, true, 0) {
                 accounts.pop();
             }
             match waiting.admit(16 * MIB) {
@@ -114,6 +114,70 @@ fn who_stands_still_makes_room_and_the_newest_first() {
         assert!(rounds > 0);
         assert_eq!((got, accounts.len()), (Admission::Now, 3));
         assert_eq!(budget.usage().refused, 1);
+    });
+}
+
+#[test]
+fn connections_count_and_the_newest_is_refused() {
+    on_shard(async {
+        let budget = Budget::new(MIN_BUDGET);
+        let most = MIN_BUDGET / 2 / CONNECTION;
+        let mut accounts: Vec<Account> = (0..most).map(|_| budget.account()).collect();
+        assert!(accounts.iter_mut().all(Account::log_in));
+        assert_eq!(budget.usage().used, (MIN_BUDGET / 2) as u64);
+        let mut late = budget.account();
+        assert!(!late.log_in() && budget.usage().refused == 1);
+        drop(late);
+        // What is large has what is left, but for the reserve.
+        let rest = MIN_BUDGET - MIN_BUDGET / 2 - MIN_BUDGET / RESERVE;
+        assert_eq!(accounts[0].admit(ALLOWANCE + rest / 2), Admission::Now);
+        assert_eq!(accounts[1].admit(ALLOWANCE + rest / 2 + 1), Admission::Wait);
+        assert_eq!(accounts[1].admit(ALLOWANCE + rest / 2), Admission::Now);
+        accounts.pop();
+        let mut late = budget.account();
+        assert!(late.log_in() && late.log_in() && !budget.account().log_in());
+        drop(late);
+        accounts.clear();
+        assert_eq!((budget.usage().used, budget.usage().waiting), (0, 0));
+    });
+}
+
+#[test]
+fn what_is_small_counts_and_goes_when_it_is_too_much_in_all() {
+    on_shard(async {
+        let budget = Budget::new(MIN_BUDGET);
+        let mut accounts: Vec<Account> = (0..600).map(|_| budget.account()).collect();
+        // The first works, the second is sent to, the third waits for somebody with next to nothing; the others hold halves.
+        let settle = |account: &mut Account, number: usize, moved: u64| match number {
+            0 => account.settle(ALLOWANCE, false, 0),
+            1 => account.settle(ALLOWANCE, true, moved),
+            2 => account.settle(SLACK, true, 0),
+            _ => account.settle(ALLOWANCE, true, 0),
+        };
+        let mut moved = 0;
+        for (number, account) in accounts.iter_mut().enumerate() {
+            assert!(settle(account, number, moved));
+        }
+        let usage = budget.usage();
+        assert_eq!(usage.used as usize, 600 * CONNECTION + 599 * (ALLOWANCE - SLACK));
+        assert!(usage.used > usage.limit && usage.waiting == 0);
+        while budget.usage().used > budget.usage().limit {
+            moved += MIN_PROGRESS;
+            let mut number = 0;
+            accounts.retain_mut(|account| {
+                number += 1;
+                let stays = settle(account, number - 1, moved);
+                assert!(stays || number > 3, "{number}");
+                stays
+            });
+            shard_runtime::sleep(Duration::from_millis(10)).await;
+        }
+        let usage = budget.usage();
+        let gone = 600 - accounts.len() as u64;
+        assert!(
+            usage.refused == gone && usage.used + 2 * (ALLOWANCE + CONNECTION) as u64 > usage.limit,
+            "{usage:?}"
+        );
     });
 }
 

@@ -14,10 +14,11 @@ use aligned_buffer::IoBuf;
 use iscsi_protocol::digest::{DIGEST_BYTES, Digest, digest_of};
 use iscsi_protocol::pdu::{Ahs, opcode, padded, parse_ahs};
 use iscsi_protocol::{BHS_BYTES, Bhs, Frame};
-use tokio::io::{AsyncRead, ReadBuf};
+use tcp_service::{RECEIVE_BUFFER, ReceiveBuffer, SHOWN};
+use tokio::io::{AsyncRead as _, ReadBuf};
 
 use super::{Connection, End, Flow};
-use crate::limits::{BULK_THRESHOLD, MAX_SMALL_DATA, RECEIVE_BUFFER};
+use crate::limits::{BULK_THRESHOLD, MAX_SMALL_DATA};
 
 /// Longest header read when bulk data is due: the header and little of the data, so that most of the data is
 /// read to where it belongs.
@@ -46,11 +47,11 @@ struct Bulk {
     trailer: usize,
 }
 
-/// The receive buffer: `buf[start..end]` is not yet handled.
+/// The way in of a connection.
 pub(super) struct Receive {
-    buf: Vec<u8>,
+    buffer: ReceiveBuffer,
+    /// How much of what waits in the buffer has been handled in this turn.
     start: usize,
-    end: usize,
     bulk: Option<Bulk>,
     /// Whether the next PDU is probably long data.
     expect_bulk: bool,
@@ -58,8 +59,12 @@ pub(super) struct Receive {
 
 impl Receive {
     pub(super) fn new() -> Self {
-        // Zeroed by the allocator: pages that were never read into cost no memory.
-        Self { buf: vec![0; RECEIVE_BUFFER], start: 0, end: 0, bulk: None, expect_bulk: false }
+        Self { buffer: ReceiveBuffer::new(), start: 0, bulk: None, expect_bulk: false }
+    }
+
+    /// At the end of a poll: the buffer goes back to the thread. Returns the bytes that hold a part of a PDU.
+    pub(super) fn rest(&mut self) -> usize {
+        self.buffer.rest()
     }
 }
 
@@ -76,29 +81,23 @@ impl Connection {
         self.peer.counters.bytes_in.fetch_add(got as u64, Ordering::Relaxed);
         self.moved += got as u64;
         // The buffer is taken out while its PDUs change the rest of the connection.
-        let buf = std::mem::take(&mut self.receive.buf);
-        let handled = self.handle(&buf);
-        self.receive.buf = buf;
-        let receive = &mut self.receive;
-        if receive.start == receive.end {
-            (receive.start, receive.end) = (0, 0);
-        } else if receive.start > 0 {
-            receive.buf.copy_within(receive.start..receive.end, 0);
-            (receive.start, receive.end) = (0, receive.end - receive.start);
-        }
+        let mut buffer = std::mem::take(&mut self.receive.buffer);
+        let handled = self.handle(buffer.waiting());
+        buffer.consume(std::mem::take(&mut self.receive.start));
+        self.receive.buffer = buffer;
         handled.map(|()| true)
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let Receive { buf, start, end, bulk, expect_bulk } = &mut self.receive;
-        let stream = Pin::new(&mut self.stream);
+        let tight = self.account.budget().is_tight();
+        let Receive { buffer, bulk, expect_bulk, .. } = &mut self.receive;
         if let Some(Bulk { into: Some(into), at, left, digest, .. }) = bulk
             && *left > 0
-            && start == end
+            && buffer.is_empty()
         {
             let place = into.get_mut(*at..*at + *left).unwrap_or_default();
             let mut read = ReadBuf::new(place);
-            std::task::ready!(stream.poll_read(cx, &mut read))?;
+            std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read))?;
             let got = read.filled().len();
             if let Some(digest) = digest {
                 digest.update(read.filled());
@@ -107,15 +106,15 @@ impl Connection {
             *left -= got;
             return Poll::Ready(Ok(got));
         }
-        let room = if *expect_bulk && *end < BULK_HEADER_READ { BULK_HEADER_READ } else { buf.len() };
-        let mut read = ReadBuf::new(&mut buf[*end..room]);
-        std::task::ready!(stream.poll_read(cx, &mut read))?;
-        let got = read.filled().len();
-        *end += got;
-        Poll::Ready(Ok(got))
+        let most = match tight {
+            _ if *expect_bulk && buffer.waiting().len() < BULK_HEADER_READ => BULK_HEADER_READ,
+            true => SHOWN + BULK_HEADER_READ,
+            false => RECEIVE_BUFFER,
+        };
+        buffer.poll_read(&mut self.stream, cx, most)
     }
 
-    /// Handles complete PDUs in `buf[start..end]`, advancing `start`.
+    /// Handles complete PDUs in `buf` from `start` on, advancing that.
     fn handle(&mut self, buf: &[u8]) -> Result<(), End> {
         while self.closing.is_none() {
             if self.receive.bulk.is_some() {
@@ -124,7 +123,7 @@ impl Connection {
                 }
                 continue;
             }
-            let bytes = &buf[self.receive.start..self.receive.end];
+            let bytes = &buf[self.receive.start..];
             let Some(bhs) = Bhs::from_prefix(bytes) else { return Ok(()) };
             let (header_digest, data_digest) = (self.params.header_digest, self.params.data_digest);
             let frame = Frame::of(&bhs, header_digest, data_digest, self.params.max_recv as usize)
@@ -192,9 +191,9 @@ impl Connection {
 
     /// Moves buffered bytes into the bulk PDU; `false` when more have to be read first.
     fn feed_bulk(&mut self, buf: &[u8]) -> Flow {
-        let Receive { start, end, bulk, .. } = &mut self.receive;
+        let Receive { start, bulk, .. } = &mut self.receive;
         let Some(current) = bulk else { return Ok(true) };
-        let take = current.left.min(*end - *start);
+        let take = current.left.min(buf.len() - *start);
         let bytes = &buf[*start..*start + take];
         if let Some(place) =
             current.into.as_mut().and_then(|into| into.get_mut(current.at..current.at + take))
@@ -207,7 +206,7 @@ impl Connection {
         current.at += take;
         current.left -= take;
         *start += take;
-        if current.left > 0 || *end - *start < current.trailer {
+        if current.left > 0 || buf.len() - *start < current.trailer {
             return Ok(false);
         }
         let trailer = &buf[*start..*start + current.trailer];

@@ -7,21 +7,20 @@
 //! A packet lies in its buffer so that the data of a WRITE, which follow 112 bytes of headers (and 52 of the transform
 //! where it is encrypted), begin at an aligned address: a disk takes them from there.
 
-use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use aligned_buffer::IoBuf;
 use smb_protocol::framing::{PREFIX_BYTES, Prefix};
 use smb_protocol::transform::TRANSFORM_BYTES;
 use smb_protocol::write::WRITE_DATA_AT;
-use tcp_service::{Account, Admission, SHOWN};
+use tcp_service::{Account, Admission, RECEIVE_BUFFER, ReceiveBuffer, SHOWN};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::limits::{BULK_THRESHOLD, MAX_PACKET, MAX_PACKET_BEFORE_LOGIN, RECEIVE_BUFFER};
+use crate::limits::{BULK_THRESHOLD, MAX_PACKET, MAX_PACKET_BEFORE_LOGIN};
 
 /// Where the data of a WRITE begin in a packet's buffer.
 pub(crate) const DATA_AT: usize = 4096;
@@ -104,19 +103,9 @@ struct Bulk {
     at: usize,
 }
 
-/// Receive buffers that a thread keeps: few of its connections have something in theirs between two turns.
-const SPARE_MAX: usize = 8;
-
-thread_local! {
-    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// The receive buffer: `buf[start..end]` is not yet handled. Nothing in it means no buffer: it is lent by the thread for the
-/// time that something is, so thousands of idle connections hold none.
+/// The way in of a connection.
 pub(crate) struct Receive {
-    buf: Vec<u8>,
-    start: usize,
-    end: usize,
+    buffer: ReceiveBuffer,
     bulk: Option<Bulk>,
     expect_bulk: bool,
     limit: usize,
@@ -145,14 +134,7 @@ pub(crate) enum Got {
 
 impl Receive {
     pub(crate) fn new() -> Self {
-        Self {
-            buf: Vec::new(),
-            start: 0,
-            end: 0,
-            bulk: None,
-            expect_bulk: false,
-            limit: MAX_PACKET_BEFORE_LOGIN,
-        }
+        Self { buffer: ReceiveBuffer::new(), bulk: None, expect_bulk: false, limit: MAX_PACKET_BEFORE_LOGIN }
     }
 
     /// Somebody has logged in: packets may be long now.
@@ -160,64 +142,39 @@ impl Receive {
         self.limit = MAX_PACKET;
     }
 
-    /// Gives the buffer back if nothing is in it.
-    fn give_back(&mut self) {
-        if self.start < self.end || self.buf.is_empty() {
-            return;
-        }
-        let buf = std::mem::take(&mut self.buf);
-        (self.start, self.end) = (0, 0);
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < SPARE_MAX {
-                spare.push(buf);
-            }
-        });
-    }
-
-    /// Reads once.
+    /// Reads once; while memory is short no more than shows that a long packet comes.
     pub(crate) fn poll_read(
         &mut self,
         stream: &mut TcpStream,
         cx: &mut Context<'_>,
+        tight: bool,
     ) -> Poll<io::Result<Got>> {
-        let read = self.poll_read_once(stream, cx);
-        if !matches!(read, Poll::Ready(Ok(Got::Bytes(_)))) {
-            self.give_back();
-        }
-        read
-    }
-
-    fn poll_read_once(&mut self, stream: &mut TcpStream, cx: &mut Context<'_>) -> Poll<io::Result<Got>> {
-        let stream = Pin::new(stream);
-        if let Some(Bulk { packet, at }) = &mut self.bulk {
+        let got = if let Some(Bulk { packet, at }) = &mut self.bulk {
             let place = packet.buf.get_mut(*at..).unwrap_or_default();
             let mut read = ReadBuf::new(place);
-            std::task::ready!(stream.poll_read(cx, &mut read))?;
+            ready!(Pin::new(stream).poll_read(cx, &mut read))?;
             let got = read.filled().len();
             *at += got;
-            return Poll::Ready(Ok(if got == 0 { Got::End } else { Got::Bytes(got) }));
-        }
-        if self.buf.is_empty() {
-            let spare = SPARE.with_borrow_mut(Vec::pop);
-            // Zeroed by the allocator: pages that were never read into cost no memory.
-            self.buf = spare.unwrap_or_else(|| vec![0; RECEIVE_BUFFER]);
-        }
-        if self.start > 0 {
-            self.buf.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        let room =
-            if self.expect_bulk && self.end < BULK_HEADER_READ { BULK_HEADER_READ } else { self.buf.len() };
-        let mut read = ReadBuf::new(self.buf.get_mut(self.end..room).unwrap_or_default());
-        std::task::ready!(stream.poll_read(cx, &mut read))?;
-        let got = read.filled().len();
-        self.end += got;
+            got
+        } else {
+            let most = match tight {
+                _ if self.expect_bulk && self.buffer.waiting().len() < BULK_HEADER_READ => BULK_HEADER_READ,
+                true => SHOWN + BULK_HEADER_READ,
+                false => RECEIVE_BUFFER,
+            };
+            ready!(self.buffer.poll_read(stream, cx, most))?
+        };
         Poll::Ready(Ok(if got == 0 { Got::End } else { Got::Bytes(got) }))
+    }
+
+    /// At the end of a poll: the buffer goes back to the thread. Returns the bytes that hold a part of a packet.
+    pub(crate) fn rest(&mut self) -> usize {
+        self.buffer.rest()
     }
 
     /// Bytes that a packet on its way takes.
     pub(crate) fn held(&self) -> usize {
-        self.bulk.as_ref().map_or(0, |bulk| bulk.packet.buf.len())
+        self.bulk.as_ref().map_or(0, |bulk| bulk.packet.buf.capacity())
     }
 
     /// The next whole packet; memory for a long one is asked for, on top of what the connection holds `besides`.
@@ -237,13 +194,12 @@ impl Receive {
             return Ok(Next::Packet(bulk.packet));
         }
         loop {
-            let waiting = self.buf.get(self.start..self.end).unwrap_or_default();
-            let Some((prefix, rest)) = waiting.split_first_chunk::<PREFIX_BYTES>() else {
+            let Some((prefix, rest)) = self.buffer.waiting().split_first_chunk::<PREFIX_BYTES>() else {
                 return Ok(Next::More);
             };
             let len = match Prefix::decode(*prefix, self.limit)? {
                 Prefix::KeepAlive => {
-                    self.start += PREFIX_BYTES;
+                    self.buffer.consume(PREFIX_BYTES);
                     continue;
                 }
                 Prefix::Packet(len) => len,
@@ -254,20 +210,20 @@ impl Receive {
                 account.withdraw();
                 return Ok(Next::More);
             }
-            match account.admit(besides + DATA_AT + len) {
+            match account.admit(besides + IoBuf::footprint(DATA_AT + len)) {
                 Admission::Now => {}
                 Admission::Wait => return Ok(Next::Wait),
                 Admission::Refused => return Ok(Next::Refused),
             }
             if let Some(bytes) = rest.get(..len) {
                 let packet = Packet::new(len, bytes);
-                self.start += PREFIX_BYTES + len;
+                self.buffer.consume(PREFIX_BYTES + len);
                 self.expect_bulk = false;
                 return Ok(Next::Packet(packet));
             }
             let packet = Packet::new(len, rest);
             let at = packet.start + rest.len();
-            (self.start, self.end) = (0, 0);
+            self.buffer.consume(usize::MAX);
             self.expect_bulk = true;
             self.bulk = Some(Bulk { packet, at });
             return Ok(Next::More);
