@@ -199,6 +199,26 @@ impl LunState {
     }
 }
 
+/// What the file of a LUN holds. Never taken from what is in it: who writes to a raw disk could make it look like an image with a
+/// parent of his choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LunFormat {
+    /// The disk's bytes one behind the other.
+    #[default]
+    Raw,
+    /// A VHDX image: the LUN is the disk in it.
+    Vhdx,
+}
+
+impl LunFormat {
+    /// Whether it is the bytes themselves.
+    #[must_use]
+    pub fn is_raw(&self) -> bool {
+        *self == Self::Raw
+    }
+}
+
 /// A LUN under a number of a target, for an initiator group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -230,6 +250,13 @@ pub struct LunConfig {
     pub volume_guid: Option<uuid::Uuid>,
     /// The file.
     pub path: String,
+    /// What the file holds.
+    #[serde(default, skip_serializing_if = "LunFormat::is_raw")]
+    pub format: LunFormat,
+    /// The parents of its image are opened wherever in the volume the image says; else only in the folder of the image and those
+    /// in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parents_anywhere: bool,
     /// Bytes in a logical block: 512 or 4096.
     #[serde(default = "default_block", skip_serializing_if = "is_default_block")]
     pub block_size: u32,
@@ -265,7 +292,7 @@ pub struct Lun {
     /// What was configured.
     #[serde(flatten)]
     pub config: LunConfig,
-    /// Size in bytes; 0 while its volume is not there.
+    /// Size of the disk in bytes; 0 while its volume is not there, or its image is not open.
     pub size_bytes: u64,
     /// Space that its file takes, in bytes.
     pub allocated_bytes: u64,
@@ -291,10 +318,16 @@ pub struct LunCreate {
     /// The file; absent for `/luns/NAME`. A file that is there is used as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// What the file holds. An image has to be there, with nobody else who has it open.
+    #[serde(default, skip_serializing_if = "LunFormat::is_raw")]
+    pub format: LunFormat,
+    /// Open the parents of the image wherever in the volume it says; else only in its folder and those in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub parents_anywhere: bool,
     /// Size in bytes; absent to use a file that is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
-    /// Bytes in a logical block: 512 or 4096; absent for 512.
+    /// Bytes in a logical block: 512 or 4096; absent for 512, or what the image has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_size: Option<u32>,
     /// Reserve the space now, in the volume and in its pool, also of a file that is there: writes do not fail for want of it later,

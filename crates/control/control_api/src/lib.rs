@@ -92,13 +92,15 @@ pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, Pro
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
-pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
+pub use file::{
+    FileClone, FileCreate, FileEntry, FileKind, FileProvision, FileRename, PROVISION_MAX, Provisioned,
+};
 pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{
     AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, Lun, LunConfig,
-    LunCreate, LunMap, LunState, LunUpdate, MapConfig, PortalConfig, PortalInfo, Protocol, Session, Target,
-    TargetConfig, TargetUpdate, TargetUser,
+    LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig, PortalConfig, PortalInfo, Protocol,
+    Session, Target, TargetConfig, TargetUpdate, TargetUser,
 };
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
