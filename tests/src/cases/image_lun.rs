@@ -1,7 +1,7 @@
 //! The disk in an image on a share is a LUN: written over iSCSI, cut off by kill -9, and then read by QEMU from the file.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Context;
 use super::restart::qemu_io;
@@ -101,6 +101,8 @@ pub(super) fn run(context: &Context) -> Result {
     rig.node.cli(&["lun", "resize", "theirs", "300MiB"])?;
     qemu_io(&theirs, &["read -P 0 299M 1M", "write -f -P 0x44 299M 1M"])?;
 
+    many_from_one(&rig)?;
+
     // The files are images as any other, and have no log that waits.
     for lun in ["theirs", "child"] {
         rig.node.cli(&["lun", "delete", lun, "--keep-file"])?;
@@ -120,6 +122,49 @@ pub(super) fn run(context: &Context) -> Result {
     verify("theirs.vhdx.raw", &["read -P 0x44 299M 1M"])?;
     verify("child.vhdx.raw", &of_child)?;
     rig.node.finish()
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long it took is noted")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Clones and children of an image: each a disk of its own, and one of them a LUN.
+fn many_from_one(rig: &Rig) -> Result {
+    let golden = rig.place("golden.vhdx");
+    let provision =
+        |more: &[&str]| rig.node.json(&[&["file", "provision", "--from", &golden, "--name"], more].concat());
+    let begun = now();
+    let clones = provision(&["desk-{001..}.vhdx", "--count", "20"])?;
+    let cloned = begun.elapsed();
+    provision(&["child-{1..20}.vhdx", "--differencing"])?;
+    crate::note!(
+        "     20 clones in {} ms, 20 children in {} ms",
+        cloned.as_millis(),
+        (begun.elapsed() - cloned).as_millis()
+    );
+    ensure(clones["paths"].as_array().map(Vec::len) == Some(20), || clones.to_string())?;
+    ensure(provision(&["desk-{020..021}.vhdx"]).is_err(), || "a name that is taken was made again".into())?;
+    let said = rig.share_says("ls desk-021.vhdx")?;
+    ensure(said.contains("NT_STATUS_NO_SUCH_FILE"), || said.clone())?;
+    let mut ids = std::collections::BTreeSet::new();
+    for name in ["golden.vhdx", "desk-001.vhdx", "desk-020.vhdx", "child-7.vhdx"] {
+        let to = rig.folder.join(name);
+        rig.node.smbclient(&format!("get {name} {}", to.display()))?.ok("smbclient get")?;
+        rig.image(&format!("check {name}"))?;
+        let info: serde_json::Value = serde_json::from_str(&rig.image(&format!("info {name} --json"))?)
+            .map_err(|error| error.to_string())?;
+        for id in ["disk_id", "data_write_guid"] {
+            let told = info[id].as_str().unwrap_or_default().to_owned();
+            ensure(told.len() == 36 && ids.insert(told), || {
+                format!("{name} has no {id} of its own: {info}")
+            })?;
+        }
+    }
+    rig.tool(Path::new("qemu-img"), "compare -q -f vhdx -F vhdx golden.vhdx desk-001.vhdx")?;
+    rig.tool(Path::new("qemu-img"), "check -q -f vhdx desk-020.vhdx")?;
+    let desk = rig.serve("desk", "child-7.vhdx", "10")?;
+    qemu_io(&desk, &["read -P 0x61 0 8M", "write -f -P 0x71 1M 64k", "read -P 0x71 1M 64k"])
 }
 
 /// Neither the image of a LUN nor its parent is somebody else's to change, and what is no image is refused.
