@@ -312,12 +312,7 @@ fn check_lun(lun: &LunConfig, groups: &BTreeSet<&str>, targets: &BTreeSet<&str>)
     if !lun.path.starts_with('/') {
         return Err(wrong(format!("lun {}: the path {:?} must start with '/'.", lun.name, lun.path)));
     }
-    if lun.parents_anywhere && lun.format.is_raw() {
-        return Err(wrong(format!(
-            "lun {}: only an image has parents (`parents_anywhere`): say its `format`.",
-            lun.name
-        )));
-    }
+    lun.check_parents()?;
     if !matches!(lun.block_size, 512 | 4096) {
         return Err(wrong(format!(
             "lun {}: its block size is 512 or 4096, not {}.",

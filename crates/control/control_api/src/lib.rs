@@ -44,6 +44,7 @@ mod http;
 mod iscsi;
 mod job;
 mod listener;
+mod lun;
 mod node_disk;
 mod on_node;
 pub mod openapi;
@@ -98,12 +99,12 @@ pub use file::{
 pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{
-    AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, Lun, LunConfig,
-    LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig, PortalConfig, PortalInfo, Protocol,
-    Session, Target, TargetConfig, TargetUpdate, TargetUser,
+    AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, PortalConfig,
+    PortalInfo, Protocol, Session, Target, TargetConfig, TargetUpdate, TargetUser,
 };
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
+pub use lun::{Lun, LunConfig, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
 pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{

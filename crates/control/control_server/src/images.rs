@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use control_api::{Code, Problem};
 use file_store::{Access, FileKind, FileStore, OpenFile, OpenOptions, Share, StoreError, StoreErrorKind};
-use shard_runtime::{Entropy, SystemEntropy};
+use shard_runtime::{Entropy, SystemEntropy, finish_anyway};
 use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Mode, open_chain};
 
 use crate::files;
@@ -46,7 +46,8 @@ pub(crate) fn problem(error: &ImageError) -> Problem {
     Problem::new(code, format!("{error}."))
 }
 
-/// Opens an image with its parents. Nobody else has it open then, and nobody may.
+/// Opens an image with its parents. Nobody else has it open then, and nobody may. It comes to its end when nobody waits for it: what
+/// an opening puts in its place of the image's log must not come after what the next one writes.
 ///
 /// # Errors
 /// When somebody has it open ([`Code::InUse`]), or it cannot be used.
@@ -55,14 +56,18 @@ pub(crate) async fn open(
     place: &ImagePlace,
     mode: Mode,
 ) -> Result<(Image, Arc<dyn OpenFile>), Problem> {
-    let access = if mode == Mode::Write { Access::READ_WRITE } else { Access::READ };
-    let file = files::open_shared(&**store, &place.path, access, OWNED).await?;
-    let names = files::split(&place.path)?;
-    let finder = Parents { store: Arc::clone(store), anywhere: place.parents_anywhere };
-    let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-    let first = Found { name: format!("/{}", names.join("/")), file: Arc::clone(&file) };
-    let image = open_chain(first, mode, &finder, &entropy).await.map_err(|error| problem(&error))?;
-    Ok((image, file))
+    let (store, place) = (Arc::clone(store), place.clone());
+    let opening = async move {
+        let access = if mode == Mode::Write { Access::READ_WRITE } else { Access::READ };
+        let file = files::open_shared(&*store, &place.path, access, OWNED).await?;
+        let names = files::split(&place.path)?;
+        let finder = Parents { store, anywhere: place.parents_anywhere };
+        let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+        let first = Found { name: format!("/{}", names.join("/")), file: Arc::clone(&file) };
+        let image = open_chain(first, mode, &finder, &entropy).await.map_err(|error| problem(&error))?;
+        Ok((image, file))
+    };
+    finish_anyway(opening).await
 }
 
 /// Finds parents in the volume of their child: in its folder and those in it, or anywhere. Who may put an image on a share could

@@ -23,7 +23,6 @@ use crate::images::{self, ImagePlace};
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// What the medium of a unit is.
-#[derive(Clone)]
 pub(super) struct Source {
     pub(super) store: Arc<dyn FileStore>,
     pub(super) path: String,
@@ -134,7 +133,7 @@ pub(super) async fn watch_medium(unit: Arc<LogicalUnit>, source: Source, disk: A
         () = again => {}
         _ = stopped => {}
     }
-    drop(unit);
+    drop((unit, source, disk));
     let _ = ended.send(());
 }
 
