@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block_device::BlockDevice as _;
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockFuture, Durability, Geometry};
 use control_api::{Code, LunConfig, LunFormat, Problem};
 use file_store::{FileId, FileStore, OpenFile};
 use parking_lot::Mutex;
@@ -48,6 +49,46 @@ pub(super) struct Medium {
     image: Option<Arc<Image>>,
 }
 
+/// An image in which what was unmapped stays so, as in a file of a volume: a unit does not flush after it.
+struct Durably(Arc<Image>);
+
+impl BlockDevice for Durably {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        self.0.read(offset, buf)
+    }
+
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        self.0.write(offset, data, durability)
+    }
+
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        self.0.flush()
+    }
+
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.unmap(offset, len).await?;
+            self.0.flush().await
+        })
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        self.0.write_zeroes(offset, len, durability)
+    }
+
+    fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
+        self.0.wait_resize(known)
+    }
+}
+
 impl Source {
     pub(super) fn of(lun: &LunConfig, store: Arc<dyn FileStore>) -> Self {
         let (path, parents_anywhere) = (lun.path.clone(), lun.parents_anywhere);
@@ -72,7 +113,7 @@ impl Source {
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
         let image = Arc::new(image);
-        let backing = Arc::new(DeviceBacking::new(image.clone()));
+        let backing = Arc::new(DeviceBacking::new(Arc::new(Durably(image.clone()))));
         Ok(Medium { backing, file: file.file(), shared: None, image: Some(image) })
     }
 }

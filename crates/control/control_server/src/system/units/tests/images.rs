@@ -127,6 +127,27 @@ async fn holds(image: &vhdx::Image, sector: u64, fill: u8) {
     assert!(read.iter().all(|byte| *byte == fill), "sector {sector} holds {}, not {fill}", read[0]);
 }
 
+/// Unmaps the first MiB.
+async fn unmap(device: &Arc<dyn ScsiDevice>, nexus: &Arc<Nexus>) -> ScsiStatus {
+    let cdb = vec![0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+    let mut list = [0; 24];
+    (list[1], list[3]) = (22, 16);
+    list[16..20].copy_from_slice(&((MIB / SECTOR) as u32).to_be_bytes());
+    let data_out = IoBuf::copy_from(&list).freeze();
+    let answer =
+        device.execute(nexus, WireLun::from_number(0), ScsiCommand { cdb, data_out, ..write() }).await;
+    answer.expect("answered").status
+}
+
+/// What the file has now, were the node to end.
+async fn as_it_is(store: &Arc<dyn FileStore>) -> vhdx::Image {
+    let _ = store.remove(store.root(), "now").await;
+    let entry = store.lookup(store.root(), "l").await.expect("there");
+    let snapshots = store.snapshot_store().expect("it has clones");
+    snapshots.clone_tree(entry.file, store.root(), "now").await.expect("cloned");
+    open(store, "now", Mode::Read).await
+}
+
 /// Runs a test as on a shard.
 async fn run<T>(test: impl Future<Output = T>) -> T {
     let local = tokio::task::LocalSet::new();
@@ -157,6 +178,10 @@ async fn an_image_is_a_lun_and_nobody_elses_meanwhile() {
         let size = |units: &SystemUnits| units.images().first().map(|(_, image)| image.size_bytes);
         assert_eq!(size(&units), Some(8 * MIB));
         let (device, nexus) = initiator(&units, &config).await;
+        assert_eq!(put(&device, &nexus, 5, 0x5a).await.0, ScsiStatus::Good);
+        holds(&as_it_is(&store).await, 5, 0x5a).await;
+        assert_eq!(unmap(&device, &nexus).await, ScsiStatus::Good);
+        holds(&as_it_is(&store).await, 5, 0).await;
         assert_eq!(put(&device, &nexus, 5, 0x5a).await.0, ScsiStatus::Good);
         for access in [Access::READ, Access::READ_WRITE] {
             assert_eq!(somebody(&*store, "l", access).await, Err(StoreErrorKind::SharingViolation));
