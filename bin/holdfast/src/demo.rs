@@ -9,9 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use control_api::{
-    AuthConfig, ChapUser, Config, Disk, DiskUpdate, Done, GroupConfig, Lun, LunCreate, LunMap, PoolCreate,
-    PoolDetail, PortalConfig, PortalInfo, Provisioning, Resiliency, Target, TargetConfig, TargetUpdate,
-    Volume, VolumeCreate,
+    AuthConfig, ChapUser, Config, Disk, DiskUpdate, Done, GroupConfig, Lun, LunCreate, LunFormat, LunMap,
+    PoolCreate, PoolDetail, PortalConfig, PortalInfo, Provisioning, Resiliency, Target, TargetConfig,
+    TargetUpdate, Volume, VolumeCreate,
 };
 use control_client::{Client, Query, segment};
 use control_server::{NodeOptions, Running};
@@ -255,6 +255,8 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
             name: LUN.into(),
             volume: Some(VOLUME.into()),
             path: None,
+            format: LunFormat::Raw,
+            parents_anywhere: false,
             size_bytes: Some(LUN_BYTES),
             block_size: None,
             reserve: false,

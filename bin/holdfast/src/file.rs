@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, FileClone, FileCreate, FileEntry, FileKind, FileRename};
+use control_api::{
+    Confirm, Done, FileClone, FileCreate, FileEntry, FileKind, FileProvision, FileRename, Provisioned,
+};
 use control_client::{Query, segment};
 
 use crate::context::Context;
@@ -39,6 +41,10 @@ impl FromStr for Place {
 }
 
 impl Place {
+    pub(crate) fn volume(&self) -> &str {
+        &self.volume
+    }
+
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -125,6 +131,26 @@ pub(crate) enum Command {
         /// VOLUME:/FILE
         to: Place,
     },
+    /// Make many VHDX images from one, each a disk of its own; all of them or none.
+    ///
+    /// Clones share the storage of the image until they are written. Each has its own disk id, and its own ids of file and data.
+    Provision {
+        /// The image, VOLUME:/FILE, which nobody writes to meanwhile.
+        #[arg(long, value_name = "IMAGE")]
+        from: Place,
+        /// Their names, with a part that counts: 'desk-{001..100}.vhdx', or 'desk-{001..}.vhdx' with --count.
+        #[arg(long)]
+        name: String,
+        /// How many; needed where the name does not say it.
+        #[arg(long)]
+        count: Option<u32>,
+        /// The folder that they are made in; the image's own when absent.
+        #[arg(long, value_name = "DIR")]
+        into: Option<String>,
+        /// Make children, which have the image for their parent. It may not change from then on.
+        #[arg(long)]
+        differencing: bool,
+    },
 }
 
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
@@ -183,6 +209,19 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let request = FileClone { from: from.path.clone(), to: to.path };
             let entry: FileEntry = client.post(&from.route("clone"), &request).await?;
             context.show(&entry, one)
+        }
+        Command::Provision { from, name, count, into, differencing } => {
+            let request = FileProvision { from: from.path.clone(), name, count, into, differencing };
+            let made: Provisioned = client.post(&from.route("provision"), &request).await?;
+            context.show(&made, |made| {
+                made.paths.iter().for_each(|path| outln!("{}:{path}", from.volume));
+                let elsewhere = if made.parents_elsewhere {
+                    "; their parent lies outside of their folder: a LUN of one needs --parents-anywhere"
+                } else {
+                    ""
+                };
+                outln!("{} images, each a disk of {}{elsewhere}", made.paths.len(), bytes(made.disk_bytes));
+            })
         }
     }
 }

@@ -1,11 +1,14 @@
 //! `holdfast lun …`.
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, Lun, LunCreate, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER, OnNode};
+use control_api::{
+    Confirm, Done, Lun, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER, OnNode,
+};
 use control_client::{Query, segment};
 
 use crate::context::Context;
 use crate::error::CliResult;
+use crate::file::Place;
 use crate::pool::usage;
 use crate::share::Switch;
 use crate::table::{Table, or_dash, word};
@@ -28,6 +31,12 @@ pub(crate) enum Command {
         /// The file; /luns/NAME when absent.
         #[arg(long)]
         path: Option<String>,
+        /// The disk in this VHDX image, VOLUME:/DIR/FILE, which is there; nobody else opens the file while it is a LUN.
+        #[arg(long, value_name = "IMAGE", conflicts_with_all = ["volume", "path", "size", "reserve"])]
+        image: Option<Place>,
+        /// Open the parents of the image wherever in the volume it says; else only in its folder and those in it.
+        #[arg(long, requires = "image")]
+        parents_anywhere: bool,
         /// Bytes in a logical block: 512 or 4096.
         #[arg(long)]
         block_size: Option<u32>,
@@ -196,6 +205,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             volume,
             size,
             path,
+            image,
+            parents_anywhere,
             block_size,
             reserve,
             write_cache,
@@ -204,14 +215,31 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             target,
             number,
         } => {
+            let format = if image.is_some() { LunFormat::Vhdx } else { LunFormat::Raw };
+            let (volume, path) = match image {
+                Some(image) => (Some(image.volume().to_owned()), Some(image.path().to_owned())),
+                None => (volume, path),
+            };
             if size.is_none() && path.is_none() {
-                return usage("say how large the LUN is (--size), or which file it is (--path).");
+                return usage(
+                    "say how large the LUN is (--size), or which file it is (--path), or which image (--image).",
+                );
             }
             let shown = group.is_some() || everyone;
             let map = shown.then_some(LunMap { target, number, group, everyone, read_only: false });
             let map = map.into_iter().collect();
-            let request =
-                LunCreate { name, volume, path, size_bytes: size, block_size, reserve, write_cache, map };
+            let request = LunCreate {
+                name,
+                volume,
+                path,
+                format,
+                parents_anywhere,
+                size_bytes: size,
+                block_size,
+                reserve,
+                write_cache,
+                map,
+            };
             let lun: Lun = client.post("/luns", &request).await?;
             context.show(&lun, one)
         }
@@ -278,7 +306,12 @@ fn print(luns: &[OnNode<Lun>]) {
                 bytes(lun.size_bytes),
                 bytes(lun.allocated_bytes),
                 cached(lun),
-                format!("{}:{}", config.volume, config.path),
+                format!(
+                    "{}:{}{}",
+                    config.volume,
+                    config.path,
+                    if config.format.is_raw() { "" } else { " (VHDX)" }
+                ),
                 if maps.is_empty() { "nowhere".into() } else { maps.join(", ") },
                 or_dash(lun.problem.as_ref().or(reason.as_ref())),
             ],

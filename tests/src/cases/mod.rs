@@ -18,6 +18,7 @@ mod golden;
 mod guide;
 mod health;
 mod http;
+mod image_lun;
 mod libiscsi;
 mod load;
 mod load_device;

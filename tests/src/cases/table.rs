@@ -187,6 +187,13 @@ pub const CASES: &[Case] = &[
         run: disk_images::run,
     },
     Case {
+        name: "image-lun",
+        about: "the disks in a VHDX of QEMU's and in a child of a parent are LUNs while the files lie on a share; kill -9; QEMU reads the file",
+        ci: true,
+        guest: false,
+        run: image_lun::run,
+    },
+    Case {
         name: "volume-check",
         about: "pool check and volume check name a damage made by hand in each structure",
         ci: true,

@@ -312,6 +312,7 @@ fn check_lun(lun: &LunConfig, groups: &BTreeSet<&str>, targets: &BTreeSet<&str>)
     if !lun.path.starts_with('/') {
         return Err(wrong(format!("lun {}: the path {:?} must start with '/'.", lun.name, lun.path)));
     }
+    lun.check_parents()?;
     if !matches!(lun.block_size, 512 | 4096) {
         return Err(wrong(format!(
             "lun {}: its block size is 512 or 4096, not {}.",
@@ -337,7 +338,7 @@ fn check_lun(lun: &LunConfig, groups: &BTreeSet<&str>, targets: &BTreeSet<&str>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GroupConfig, LunState, MapConfig, PortalConfig, TargetConfig};
+    use crate::{GroupConfig, LunFormat, LunState, MapConfig, PortalConfig, TargetConfig};
 
     fn sample() -> Config {
         Config {
@@ -355,6 +356,8 @@ mod tests {
                 volume: "v1".into(),
                 volume_guid: None,
                 path: "/luns/l1".into(),
+                format: LunFormat::Vhdx,
+                parents_anywhere: true,
                 block_size: 4096,
                 state: LunState::ReadOnly,
                 reason: "migration".into(),
@@ -414,6 +417,7 @@ mod tests {
             ("above", |c| c.luns[0].map[0].number = 16384),
             ("block size", |c| c.luns[0].block_size = 520),
             ("start with '/'", |c| c.luns[0].path = "luns".into()),
+            ("has parents", |c| c.luns[0].format = LunFormat::Raw),
             ("twice", |c| c.luns.push(c.luns[0].clone())),
             ("another LUN's too", |c| {
                 let mut other = c.luns[0].clone();

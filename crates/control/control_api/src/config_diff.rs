@@ -167,7 +167,7 @@ fn fields<T: Serialize>(have: &T, want: &T) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AuthConfig, ChapUser, DiskConfig, DiskLogin, LunConfig, LunState, TargetConfig};
+    use crate::{AuthConfig, ChapUser, DiskConfig, DiskLogin, LunConfig, LunFormat, LunState, TargetConfig};
 
     fn target(secret: &str) -> TargetConfig {
         TargetConfig {
@@ -214,6 +214,8 @@ mod tests {
             volume: "v".into(),
             volume_guid: None,
             path: format!("/luns/{name}"),
+            format: LunFormat::Raw,
+            parents_anywhere: false,
             block_size: 512,
             state,
             reason: String::new(),

@@ -44,6 +44,7 @@ mod http;
 mod iscsi;
 mod job;
 mod listener;
+mod lun;
 mod node_disk;
 mod on_node;
 pub mod openapi;
@@ -92,16 +93,18 @@ pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, Pro
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
-pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
+pub use file::{
+    FileClone, FileCreate, FileEntry, FileKind, FileProvision, FileRename, PROVISION_MAX, Provisioned,
+};
 pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{
-    AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, Lun, LunConfig,
-    LunCreate, LunMap, LunState, LunUpdate, MapConfig, PortalConfig, PortalInfo, Protocol, Session, Target,
-    TargetConfig, TargetUpdate, TargetUser,
+    AuthConfig, ChapUser, ChapUserUpdate, GroupConfig, GroupUpdate, IscsiConfig, IscsiUpdate, PortalConfig,
+    PortalInfo, Protocol, Session, Target, TargetConfig, TargetUpdate, TargetUser,
 };
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
+pub use lun::{Lun, LunConfig, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
 pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{

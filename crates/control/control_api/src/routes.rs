@@ -388,6 +388,15 @@ const CORE: &[Route] = &[
         json::<FileClone>(),
         json::<FileEntry>(),
     ),
+    send(
+        Administrator,
+        Post,
+        "/volumes/{volume}/provision",
+        "file_provision",
+        "Makes many images from one, each a disk of its own.",
+        json::<FileProvision>(),
+        json::<Provisioned>(),
+    ),
     with_query(
         Route {
             method: Method::Get,

@@ -141,7 +141,11 @@ pub(crate) async fn parent<'a>(
 
 /// A new file or directory, with what its directory's descriptor hands down: whoever may use what clients make there may use
 /// this, too. Where the directory has none, as a volume's root, it has none either.
-async fn new(store: &dyn FileStore, directory: FileId, kind: StoreKind) -> Result<NewFile, StoreError> {
+pub(crate) async fn new(
+    store: &dyn FileStore,
+    directory: FileId,
+    kind: StoreKind,
+) -> Result<NewFile, StoreError> {
     let above = store.security(directory).await?;
     let mut security = Vec::new();
     if !above.is_empty() {

@@ -41,6 +41,7 @@ mod events;
 mod files;
 mod forecast;
 mod http;
+mod images;
 mod jobs;
 pub mod local;
 #[cfg(any(test, feature = "memory"))]

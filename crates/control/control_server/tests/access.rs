@@ -82,6 +82,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("file_remove", Destroys),
     ("file_rename", Changes),
     ("file_clone", Changes),
+    ("file_provision", Changes),
     ("tree_clone", Changes),
     ("file_stat", Looks),
     ("file_space", Looks),

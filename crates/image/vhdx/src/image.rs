@@ -84,6 +84,8 @@ pub(crate) struct Inner {
     /// What changes where everything is holds it alone.
     pub(crate) shape: tokio::sync::RwLock<()>,
     pub(crate) stopped: AtomicBool,
+    /// Told when it has.
+    pub(crate) stop_told: tokio::sync::Notify,
     /// The file says that what users see has changed.
     pub(crate) begun: AtomicBool,
     pub(crate) resized: tokio::sync::Notify,
@@ -202,12 +204,23 @@ impl Image {
         self.inner.journal.lock().await.header.data_write_guid
     }
 
-    /// Makes everything durable and puts it in its place, so that no log has to be replayed. An image that is dropped without it
-    /// has what was flushed; the next opening replays its log.
+    /// Ends when the image has stopped: what it has not made durable is lost, and it does nothing more until it is opened again.
+    pub async fn wait_stopped(&self) {
+        loop {
+            let told = self.inner.stop_told.notified();
+            if self.inner.stopped.load(Ordering::Acquire) {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Makes everything durable and puts it in its place, so that no log has to be replayed: the last thing to do with it. An image
+    /// that is dropped without it has what was flushed; the next opening replays its log.
     ///
     /// # Errors
     /// When the file fails.
-    pub async fn close(self) -> Result<()> {
+    pub async fn close(&self) -> Result<()> {
         if self.inner.geometry.read_only {
             return Ok(());
         }

@@ -192,6 +192,7 @@ impl Inner {
     pub(crate) fn or_stop<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_err() {
             self.stopped.store(true, std::sync::atomic::Ordering::Release);
+            self.stop_told.notify_waiters();
         }
         result
     }

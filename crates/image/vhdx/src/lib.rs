@@ -26,6 +26,7 @@ mod check;
 mod compact;
 mod create;
 mod error;
+mod identity;
 mod image;
 mod journal;
 mod open;

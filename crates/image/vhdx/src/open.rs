@@ -187,6 +187,7 @@ impl Opening {
             growing: tokio::sync::Mutex::new(()),
             shape: tokio::sync::RwLock::new(()),
             stopped: AtomicBool::new(false),
+            stop_told: tokio::sync::Notify::new(),
             begun: AtomicBool::new(false),
             resized: tokio::sync::Notify::new(),
         }

@@ -268,7 +268,12 @@ impl Inner {
     }
 
     /// Adds the sectors that `bytes` at `offset` change.
-    async fn patch(&self, batch: &mut Vec<(u64, Box<[u8]>)>, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) async fn patch(
+        &self,
+        batch: &mut Vec<(u64, Box<[u8]>)>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let first = offset / SECTOR * SECTOR;
         let last = (offset + bytes.len() as u64).next_multiple_of(SECTOR);
         let mut sectors = self.source.bytes(first, (last - first) as usize).await?.to_vec();

@@ -139,6 +139,12 @@ impl MetadataTable {
         self.system(DISK_SIZE)
     }
 
+    /// Where the disk's own id is.
+    #[must_use]
+    pub fn disk_id_place(&self) -> Option<ItemPlace> {
+        self.system(PAGE_83)
+    }
+
     /// Where the file parameters are.
     #[must_use]
     pub fn file_parameters_place(&self) -> Option<ItemPlace> {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use control_api::{PortalInfo, Session};
+use control_api::{Code, PortalInfo, Problem, Session};
 use observe::IoTotals;
 use qos_gate::{FlowReport, VolumeReport};
 use scsi_disk::{Forward, PortGroup, TargetDevice};
@@ -47,6 +47,15 @@ pub struct ServedLun {
     pub served_by: ServedBy,
     /// The target port groups that it is reached through, of all nodes.
     pub groups: Vec<PortGroup>,
+}
+
+/// The image that a LUN is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageNow {
+    /// Size of the disk in it; 0 while it is not open.
+    pub size_bytes: u64,
+    /// Why it does nothing now.
+    pub problem: Option<String>,
 }
 
 /// A flow, and the volume that its disk is on.
@@ -108,6 +117,17 @@ pub trait IscsiBackend: Send + Sync + 'static {
     /// Whether each LUN that is served acknowledges writes before they are durable, by name.
     fn write_caches(&self) -> Vec<(String, bool)> {
         Vec::new()
+    }
+    /// The images that LUNs which are served are made of, by name.
+    fn images(&self) -> Vec<(String, ImageNow)> {
+        Vec::new()
+    }
+    /// Gives the disk in a LUN's image another size.
+    fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {
+        let _ = size;
+        Box::pin(async move {
+            Err(Problem::new(Code::WrongState, format!("The image of LUN {lun} is not open here.")))
+        })
     }
     /// What initiators do with LUNs now, and clients with files: they wait in the same queues.
     fn flows(&self) -> Vec<FlowOn> {

@@ -15,18 +15,18 @@ fn row(key: Vec<u8>, value: Option<Vec<u8>>) -> Vec<StateChange> {
 }
 
 /// The name in a directory of what becomes `name` there.
-pub(super) fn aside(directory: FileId, name: &str) -> String {
+pub(crate) fn aside(directory: FileId, name: &str) -> String {
     let aside = format!(".put-{}-{name}", directory.0);
     aside.chars().take(200).collect()
 }
 
 /// Lists a file, before it is made.
-pub(super) async fn begin(store: &dyn FileStore, directory: FileId, name: &str) -> Result<(), StoreError> {
+pub(crate) async fn begin(store: &dyn FileStore, directory: FileId, name: &str) -> Result<(), StoreError> {
     store.state_write(row(key(directory, name), Some(Vec::new()))).await
 }
 
 /// Takes a file off the list once it has its name, or is gone.
-pub(super) async fn end(store: &dyn FileStore, directory: FileId, name: &str) {
+pub(crate) async fn end(store: &dyn FileStore, directory: FileId, name: &str) {
     if let Err(error) = store.state_write(row(key(directory, name), None)).await {
         // Nothing has this name any more, so the next opening finds nothing to remove.
         tracing::warn!(name, %error, "a file that was put stays in the list of unfinished ones");

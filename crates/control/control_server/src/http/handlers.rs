@@ -10,9 +10,9 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
-    FileClone, FileCreate, FileRename, GroupConfig, GroupUpdate, HistoryQuery, IscsiUpdate, List, LogCreate,
-    LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate, PortalConfig, Rebalance, RemoveDisk,
-    ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeRename, VolumeUpdate,
+    FileClone, FileCreate, FileProvision, FileRename, GroupConfig, GroupUpdate, HistoryQuery, IscsiUpdate,
+    List, LogCreate, LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate, PortalConfig,
+    Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeRename, VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -244,6 +244,9 @@ fn file_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         }),
         "file_clone" => handle(f, async |State(n): S, Path(v): V, Sent(b): Sent<FileClone>| {
             answer(n.file_clone(&v, b).await)
+        }),
+        "file_provision" => handle(f, async |State(n): S, Path(v): V, Sent(b): Sent<FileProvision>| {
+            answer(n.file_provision(&v, b).await)
         }),
         "file_get" => handle(f, file_get),
         "file_put" => handle(f, async |State(n): S, Path(v): V, Params(q): Params<PutQuery>, body: Body| {

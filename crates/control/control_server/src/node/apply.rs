@@ -119,7 +119,9 @@ impl Node {
         for lun in &have.luns {
             let same = |there: &&LunConfig| there.name == lun.name && there.guid == lun.guid;
             let Some(there) = want.luns.iter().find(same) else { continue };
-            if (&there.volume, there.volume_guid, &there.path) != (&lun.volume, lun.volume_guid, &lun.path) {
+            let made_of =
+                |lun: &LunConfig| (lun.volume.clone(), lun.volume_guid, lun.path.clone(), lun.format);
+            if made_of(there) != made_of(lun) {
                 told.push(format!(
                     "LUN {} is made of {}:{} and stays the disk that initiators know: unless that has the same bytes as {}:{}, what they have in memory of it destroys it.",
                     lun.name, there.volume, there.path, lun.volume, lun.path

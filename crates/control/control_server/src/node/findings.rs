@@ -4,8 +4,8 @@
 
 use control_api::{
     ClusterMember, ClusterMemberState, ClusterPoolState, ClusterStatus, DiskState, Issue, LogMode, Lun,
-    LunConfig, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity, SpaceState, Verdict, Volume,
-    human_bytes, many,
+    LunConfig, LunFormat, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity, SpaceState,
+    Verdict, Volume, human_bytes, many,
 };
 
 use super::Node;
@@ -215,10 +215,15 @@ pub(super) fn of_luns(luns: &[Lun], ready: bool, todo: &dyn Fn(&LunConfig) -> Op
                 Severity::Error,
                 subject,
                 if state == LunState::Offline { format!("it is not served: {why}") } else { why.clone() },
-                todo(&lun.config).unwrap_or_else(|| format!(
+                todo(&lun.config).unwrap_or_else(|| match lun.config.format {
+                    LunFormat::Vhdx => format!(
+                        "`holdfast open list` shows who has {0}:{1} open; `holdfast file get` and then `holdfast disk-image check` show what is wrong in it, and `holdfast snapshot list` earlier states of it. It is served again by itself.",
+                        lun.config.volume, lun.config.path
+                    ),
+                    LunFormat::Raw => format!(
                     "`holdfast volume show {0}` shows its volume, `holdfast file stat {0}:{1}` its file; it is served again by itself.",
                     lun.config.volume, lun.config.path
-                )),
+                )}),
             )),
             (None, LunState::Online) => None,
             (None, state) => {

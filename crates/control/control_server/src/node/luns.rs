@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunState, LunUpdate,
-    Problem, check_name, human_bytes, many,
+    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunFormat, LunState,
+    LunUpdate, Problem, check_name, human_bytes, many,
 };
 use file_store::Access;
 use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::known::Impaired;
+use super::lun_images::cannot_reserve;
 use super::mapping::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
@@ -26,7 +27,14 @@ impl Node {
         let mut problem = self.why_unserved(&format!("lun {}", config.name));
         let (mut size, mut allocated) = (0, 0);
         match within_patience(&config.volume, self.lun_stat(&config)).await {
-            Ok(file) => (size, allocated) = (file.size_bytes, file.allocated_bytes),
+            Ok(file) => {
+                (size, allocated) = (file.size_bytes, file.allocated_bytes);
+                if config.format == LunFormat::Vhdx {
+                    let image = self.image_now(&config.name).unwrap_or_default();
+                    size = image.size_bytes;
+                    problem = problem.or(image.problem);
+                }
+            }
             Err(why) => {
                 let stranger = self.refuse_stranger(&config).err();
                 problem = Some(stranger.unwrap_or(why).detail);
@@ -97,6 +105,8 @@ impl Node {
             volume: volume.clone(),
             volume_guid: self.volume_guid(&volume),
             path: request.path.clone().unwrap_or_else(|| format!("/luns/{}", request.name)),
+            format: request.format,
+            parents_anywhere: request.parents_anywhere,
             block_size: request.block_size.unwrap_or(512),
             state: LunState::Online,
             reason: String::new(),
@@ -115,6 +125,7 @@ impl Node {
     }
 
     async fn make_lun(&self, request: LunCreate) -> Result<Lun, Problem> {
+        let request = self.of_image(request).await?;
         let (lun, _making) = {
             let _changing = self.changes.lock().await;
             let (_, lun) = self.with_lun(&self.config.current().config, &request)?;
@@ -179,6 +190,10 @@ impl Node {
             (Ok(file), size) => {
                 if file.kind == FileKind::Directory {
                     return Err(Problem::new(Code::InvalidRequest, format!("{path} is a directory.")));
+                }
+                if request.format == LunFormat::Vhdx {
+                    // The size is that of the disk in it, which was looked at.
+                    return self.refuse_second_lun(volume, &file, None).await.map(|()| false);
                 }
                 if size.is_some_and(|size| size != file.size_bytes) {
                     return Err(Problem::new(
@@ -278,6 +293,9 @@ impl Node {
             })
             .await?;
         let lun = self.lun_config(name)?;
+        if request.reserve && lun.format == LunFormat::Vhdx {
+            return Err(cannot_reserve());
+        }
         let place = self.lun_place(&lun, &request).await?;
         if let Some(size) = request.size_bytes {
             if size == 0 || !size.is_multiple_of(u64::from(lun.block_size)) {
@@ -290,22 +308,29 @@ impl Node {
                 ));
             }
             let file = self.lun_stat(&lun).await?;
-            let now = file.size_bytes;
+            let now = match lun.format {
+                LunFormat::Raw => file.size_bytes,
+                LunFormat::Vhdx => self.image_now(name).unwrap_or_default().size_bytes,
+            };
             if size < now {
                 confirm(name, request.confirm.as_deref(), || self.shrinking(&lun, now, size))?;
             }
-            let handle = self.volume_of(&lun)?;
-            if request.reserve {
-                // Before it has grown.
-                let lacking = size.saturating_sub(file.allocated_bytes);
-                self.refuse_no_room((&lun.volume, &handle), lacking).await?;
+            if lun.format == LunFormat::Vhdx {
+                self.backends.iscsi.resize_image(name, size).await?;
+            } else {
+                let handle = self.volume_of(&lun)?;
+                if request.reserve {
+                    // Before it has grown.
+                    let lacking = size.saturating_sub(file.allocated_bytes);
+                    self.refuse_no_room((&lun.volume, &handle), lacking).await?;
+                }
+                let (store, path) = (handle.store(), lun.path.clone());
+                self.on_shard(handle.shard(), move || async move {
+                    let file = files::open_shared(&*store, &path, Access::READ_WRITE, files::KEPT).await?;
+                    file.set_size(size).await.map_err(|error| files::problem(&error))
+                })
+                .await?;
             }
-            let (store, path) = (handle.store(), lun.path.clone());
-            self.on_shard(handle.shard(), move || async move {
-                let file = files::open_shared(&*store, &path, Access::READ_WRITE, files::KEPT).await?;
-                file.set_size(size).await.map_err(|error| files::problem(&error))
-            })
-            .await?;
         }
         let changing = self.changes.lock().await;
         self.config.change(|config| {

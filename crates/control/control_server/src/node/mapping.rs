@@ -212,6 +212,8 @@ mod tests {
             volume: "v".into(),
             volume_guid: None,
             path: "/l".into(),
+            format: control_api::LunFormat::Raw,
+            parents_anywhere: false,
             block_size: 512,
             state: LunState::Online,
             reason: String::new(),

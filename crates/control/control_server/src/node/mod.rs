@@ -24,6 +24,7 @@ mod iscsi;
 mod known;
 mod log_homes;
 mod log_places;
+mod lun_images;
 mod lun_paths;
 mod luns;
 mod mapping;

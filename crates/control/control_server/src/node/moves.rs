@@ -1,7 +1,8 @@
 //! LUNs that get another file, and shares that get another folder: what they are made of changes, who sees them does not.
 
 use control_api::{
-    Code, FileKind, LunConfig, LunUpdate, Problem, Share, ShareConfig, ShareUpdate, human_bytes, many,
+    Code, FileKind, LunConfig, LunFormat, LunUpdate, Problem, Share, ShareConfig, ShareUpdate, human_bytes,
+    many,
 };
 use uuid::Uuid;
 
@@ -61,7 +62,11 @@ impl Node {
                 format!("{path} of volume {volume} is a directory."),
             ));
         }
-        let size = file.size_bytes;
+        self.refuse_second_lun(&volume, &file, Some(name)).await?;
+        let size = match lun.format {
+            LunFormat::Raw => file.size_bytes,
+            LunFormat::Vhdx => self.refuse_image(&volume, &path, lun).await?,
+        };
         if size == 0 || !size.is_multiple_of(u64::from(lun.block_size)) {
             let detail = format!(
                 "LUN {name} consists of whole blocks of {} bytes; the {size} bytes of {path} of volume {volume} do not.",
@@ -69,7 +74,6 @@ impl Node {
             );
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
-        self.refuse_second_lun(&volume, &file, Some(name)).await?;
         let users = self.users_of(lun);
         if !users.is_empty() {
             let is_now = format!("{volume}:{path}, {}", human_bytes(size));

@@ -23,7 +23,7 @@ use tcp_service::{Budget, Listeners};
 use uuid::Uuid;
 
 use crate::backend::{
-    BeginForwarding, Current, FlowOn, IscsiBackend, QueueOf, ServedLun, ShardBackend, Targets, Work,
+    BeginForwarding, Current, FlowOn, ImageNow, IscsiBackend, QueueOf, ServedLun, ShardBackend, Targets, Work,
 };
 use crate::node::{bound_to, operations};
 
@@ -57,6 +57,10 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn counters(&self) -> Vec<(String, IoTotals)>;
     /// Whether each unit acknowledges writes before they are durable, by its LUN's name.
     fn write_caches(&self) -> Vec<(String, bool)>;
+    /// The images that units are made of, by the LUN's name.
+    fn images(&self) -> Vec<(String, ImageNow)>;
+    /// Gives the disk in a unit's image another size.
+    fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()>;
     /// What initiators do with units now, with the volume of each.
     fn flows(&self) -> Vec<FlowOn>;
     /// What their volumes can do.
@@ -353,6 +357,14 @@ impl IscsiBackend for Iscsi {
         self.units.write_caches()
     }
 
+    fn images(&self) -> Vec<(String, ImageNow)> {
+        self.units.images()
+    }
+
+    fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {
+        self.units.resize_image(lun, size)
+    }
+
     fn flows(&self) -> Vec<FlowOn> {
         self.units.flows()
     }
@@ -385,7 +397,7 @@ impl IscsiBackend for Iscsi {
 
 #[cfg(test)]
 mod tests {
-    use control_api::{LunConfig, LunState, MapConfig};
+    use control_api::{LunConfig, LunFormat, LunState, MapConfig};
 
     use super::*;
 
@@ -401,6 +413,8 @@ mod tests {
                 volume: "v".into(),
                 volume_guid: None,
                 path: "/l".into(),
+                format: LunFormat::Raw,
+                parents_anywhere: false,
                 block_size: 512,
                 state: LunState::Online,
                 reason: String::new(),

@@ -2,6 +2,7 @@
 
 mod apply;
 mod file;
+mod medium;
 #[cfg(test)]
 mod tests;
 
@@ -9,23 +10,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use control_api::{Code, Config, GroupConfig, LunConfig, LunState, Problem};
+use block_device::BlockDevice as _;
+use control_api::{Code, Config, GroupConfig, LunConfig, LunFormat, LunState, Problem};
 use file_store::FileId;
 use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
-    AbsentBacking, FileBacking, Forward, Group, LogicalUnit, MappedUnit, NoReservationStore, PortGroup,
-    TargetDevice, UnitConfig, UnitState, VolumeReservations, WaitingRoom,
+    AbsentBacking, Forward, Group, LogicalUnit, MappedUnit, NoReservationStore, PortGroup, TargetDevice,
+    UnitConfig, UnitState, VolumeReservations, WaitingRoom,
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
 
-use self::file::{Kept, Refused, Watch, end_watch, open_file, watch, watch_size};
+use self::file::{Kept, Refused, Watch, end_watch, watch};
+use self::medium::{Disk, Source, watch_medium};
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
-use crate::backend::{Current, FlowOn, QueueOf, ServedLun, VolumeHandle, Work};
+use crate::backend::{Current, FlowOn, ImageNow, QueueOf, ServedLun, VolumeHandle, Work};
+use crate::images;
 
 /// How long is waited, when the service stops, for what is under way at a pool.
 const TURNS_WAIT: Duration = Duration::from_secs(10);
@@ -40,6 +44,8 @@ struct Identity {
     /// Which volume its file is in.
     space: Option<Uuid>,
     path: String,
+    format: LunFormat,
+    parents_anywhere: bool,
     block_size: u32,
 }
 
@@ -55,6 +61,8 @@ struct Entry {
     /// It had its file, and waits for the volume to come back; its initiators are told that it becomes ready.
     away: bool,
     unit: Arc<LogicalUnit>,
+    /// The image that its file is, if it is one.
+    disk: Arc<Disk>,
     watch: Option<Watch>,
     /// The file of one that could not be opened.
     kept: Option<Kept>,
@@ -109,29 +117,37 @@ impl SystemUnits {
         volume: Arc<dyn VolumeHandle>,
     ) -> Result<Entry, Refused> {
         let config = self.unit_config(&identity, lun, groups);
-        let (store, path, name) = (volume.store(), lun.path.clone(), lun.name.clone());
+        let (source, name) = (Source::of(lun, volume.store()), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
         let opened = self.shards.run(volume.shard(), move || async move {
-            let open = open_file(&store, &path, &served).await?;
-            let backing = Arc::new(FileBacking::new(store.clone(), open.clone(), false, false));
-            let opened = LogicalUnit::open(config, backing, Arc::new(VolumeReservations(store))).await;
-            if let Ok(unit) = &opened {
-                shard_runtime::spawn_local(watch_size(unit.clone(), watched));
+            let medium = source.open(&served).await?;
+            let disk = Arc::<Disk>::default();
+            disk.is_of(&medium);
+            let store = Arc::new(VolumeReservations(source.store.clone()));
+            let opened = LogicalUnit::open(config, medium.backing, store).await;
+            match &opened {
+                Ok(unit) => {
+                    shard_runtime::spawn_local(watch_medium(unit.clone(), source, disk.clone(), watched));
+                }
+                // Nobody has written to it: there is nothing to close.
+                Err(_) => drop(disk.let_go()),
             }
-            Ok((opened, open))
+            Ok((opened, medium.file, medium.shared, disk))
         });
-        let (opened, open) = opened.await?;
+        let (opened, file, shared, disk) = opened.await?;
         let unit = match opened {
             Ok(unit) => unit,
             Err(why) => {
                 let problem = Problem::new(Code::Damaged, format!("LUN {name}: {why}."));
-                return Err(Refused { problem, kept: Some(Kept { volume, file: open }) });
+                let kept = shared.map(|file| Kept { volume, file });
+                return Err(Refused { problem, kept });
             }
         };
+        self.drop_on(volume.shard(), shared).await?;
         unit.count_with(self.clock.clone());
-        let (file, watch) = (Some(open.file()), Some(watch));
-        Ok(Entry { identity, pool, volume: Some(volume), file, away: false, unit, watch, kept: None })
+        let (file, watch) = (Some(file), Some(watch));
+        Ok(Entry { identity, pool, volume: Some(volume), file, away: false, unit, disk, watch, kept: None })
     }
 
     fn unit_config(&self, identity: &Identity, lun: &LunConfig, port_groups: Vec<PortGroup>) -> UnitConfig {
@@ -158,19 +174,18 @@ impl SystemUnits {
     async fn attach(
         &self,
         lun: &LunConfig,
-        unit: Arc<LogicalUnit>,
+        (unit, disk): (Arc<LogicalUnit>, Arc<Disk>),
         volume: &Arc<dyn VolumeHandle>,
     ) -> Result<(Watch, FileId), Problem> {
-        let (store, path) = (volume.store(), lun.path.clone());
+        let source = Source::of(lun, volume.store());
         let (watch, watched) = watch();
         let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {
-            let open = open_file(&store, &path, &served).await?;
-            let file = open.file();
-            let backing = Arc::new(FileBacking::new(store.clone(), open, false, false));
-            unit.attach(backing, Arc::new(VolumeReservations(store)));
-            shard_runtime::spawn_local(watch_size(unit, watched));
-            Ok(file)
+            let medium = source.open(&served).await?;
+            disk.is_of(&medium);
+            unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
+            shard_runtime::spawn_local(watch_medium(unit, source, disk, watched));
+            Ok(medium.file)
         });
         Ok((watch, attached.await?))
     }
@@ -182,14 +197,15 @@ impl SystemUnits {
                 let mut state = self.state.lock();
                 let Some(entry) = state.units.get_mut(&name) else { continue };
                 entry.away = true;
-                (entry.unit.clone(), entry.volume.take(), entry.watch.take())
+                (entry.unit.clone(), entry.disk.clone(), entry.volume.take(), entry.watch.take())
             };
-            let (unit, volume, watch) = parts;
+            let (unit, disk, volume, watch) = parts;
             end_watch(watch).await;
             tracing::info!(lun = name, "a LUN waits for its volume");
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             let detached = self.shards.run(shard, move || async move {
                 unit.detach();
+                drop(disk.let_go());
                 Ok(())
             });
             detached.await?;
@@ -215,7 +231,8 @@ impl SystemUnits {
         });
         let unit = unit.await?;
         unit.set_state(state);
-        Ok(Entry { identity, pool, volume: None, file: None, away: false, unit, watch: None, kept })
+        let disk = Arc::default();
+        Ok(Entry { identity, pool, volume: None, file: None, away: false, unit, disk, watch: None, kept })
     }
 
     /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
@@ -243,11 +260,12 @@ impl SystemUnits {
     /// volume away does so when no command of the former unit can reach it any more.
     async fn release(&self, entries: Vec<Entry>) -> Result<(), Problem> {
         for entry in entries {
-            let Entry { volume, unit, watch, kept, .. } = entry;
+            let Entry { volume, unit, disk, watch, kept, .. } = entry;
             end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             let closing = move || async move {
                 unit.close().await;
+                disk.close().await;
                 Ok(())
             };
             self.shards.run(shard, closing).await?;
@@ -386,6 +404,35 @@ impl UnitBackend for SystemUnits {
     fn write_caches(&self) -> Vec<(String, bool)> {
         let state = self.state.lock();
         state.units.iter().map(|(name, entry)| (name.clone(), entry.unit.caches_writes())).collect()
+    }
+
+    fn images(&self) -> Vec<(String, ImageNow)> {
+        let state = self.state.lock();
+        let now = |entry: &Entry| {
+            let (image, problem) = (entry.disk.image(), entry.disk.problem());
+            let size = image.map(|image| image.size());
+            (size.is_some() || problem.is_some())
+                .then(|| ImageNow { size_bytes: size.unwrap_or_default(), problem })
+        };
+        state.units.iter().filter_map(|(name, entry)| Some((name.clone(), now(entry)?))).collect()
+    }
+
+    fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {
+        Box::pin(async move {
+            let found = {
+                let state = self.state.lock();
+                let entry = state.units.get(lun);
+                entry.and_then(|entry| Some((entry.volume.as_ref()?.shard(), entry.disk.image()?)))
+            };
+            let (shard, image) = found.ok_or_else(|| {
+                Problem::new(Code::WrongState, format!("The image of LUN {lun} is not open here."))
+                    .todo("`holdfast status` says why.")
+            })?;
+            let resized = self.shards.run(shard, move || async move {
+                image.resize(size).await.map_err(|error| images::problem(&error))
+            });
+            resized.await
+        })
     }
 
     fn flows(&self) -> Vec<FlowOn> {

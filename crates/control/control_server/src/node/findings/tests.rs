@@ -1,6 +1,6 @@
 //! The sentence is never better than the worst line below it.
 
-use control_api::{LogPlace, LunConfig, Provisioning, Resiliency, VolumeCache, VolumeLog};
+use control_api::{LogPlace, LunConfig, LunFormat, Provisioning, Resiliency, VolumeCache, VolumeLog};
 
 use uuid::Uuid;
 
@@ -177,6 +177,8 @@ fn lun(serving: LunState, problem: Option<&str>) -> Lun {
         volume: "v".into(),
         volume_guid: None,
         path: "/l".into(),
+        format: LunFormat::Raw,
+        parents_anywhere: false,
         block_size: 512,
         state: serving,
         reason: String::new(),

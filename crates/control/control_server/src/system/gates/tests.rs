@@ -1,6 +1,6 @@
 //! Tests of queues, rules and of what is divided.
 
-use control_api::{Assignment, LunConfig, LunState, Policy};
+use control_api::{Assignment, LunConfig, LunFormat, LunState, Policy};
 
 use super::*;
 
@@ -11,6 +11,8 @@ fn lun(name: &str, volume: &str) -> LunConfig {
         volume: volume.into(),
         volume_guid: None,
         path: format!("/{name}"),
+        format: LunFormat::Raw,
+        parents_anywhere: false,
         block_size: 512,
         state: LunState::Online,
         reason: String::new(),

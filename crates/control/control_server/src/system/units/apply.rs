@@ -37,6 +37,8 @@ fn identity(lun: &LunConfig) -> Option<Identity> {
         guid: lun.guid?.into_bytes(),
         space: lun.volume_guid,
         path: lun.path.clone(),
+        format: lun.format,
+        parents_anywhere: lun.parents_anywhere,
         block_size: lun.block_size,
     })
 }
@@ -193,14 +195,14 @@ impl SystemUnits {
         }
         let known = {
             let state = self.state.lock();
-            state
-                .units
-                .get(&name)
-                .map(|entry| (entry.unit.clone(), entry.away, entry.volume.is_some(), entry.pool == pool))
+            state.units.get(&name).map(|entry| {
+                let serves = (entry.unit.clone(), entry.disk.clone());
+                (serves, entry.away, entry.volume.is_some(), entry.pool == pool)
+            })
         };
         let absent = |why| absent_state(comes, served_by, why);
         let opens = volume.is_some();
-        if let Some((unit, away, open, of_pool)) =
+        if let Some(((unit, disk), away, open, of_pool)) =
             known.filter(|(_, away, open, of_pool)| *away || *open || !of_pool || !opens)
         {
             if !of_pool {
@@ -213,7 +215,7 @@ impl SystemUnits {
             unit.set_port_groups(groups);
             self.set_write_cache(lun, unit.clone()).await?;
             if let Some(volume) = volume.filter(|_| away) {
-                match self.attach(lun, unit.clone(), &volume).await {
+                match self.attach(lun, (unit.clone(), disk), &volume).await {
                     Ok((watch, file)) => {
                         if let Some(entry) = self.state.lock().units.get_mut(&name) {
                             (entry.volume, entry.watch, entry.away) = (Some(volume), Some(watch), false);

@@ -1,9 +1,13 @@
 //! Units over volumes in memory.
 
+mod images;
+
 use std::time::Duration;
 
 use aligned_buffer::IoBuf;
-use control_api::{Assignment, AuthConfig, CheckFinding, MapConfig, Policy, PolicyKind, TargetConfig};
+use control_api::{
+    Assignment, AuthConfig, CheckFinding, LunFormat, MapConfig, Policy, PolicyKind, TargetConfig,
+};
 use file_store::{
     Access, Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StoreErrorKind,
 };
@@ -52,6 +56,8 @@ fn lun(guid: Uuid) -> LunConfig {
         volume: "v".into(),
         volume_guid: None,
         path: "/l".into(),
+        format: LunFormat::Raw,
+        parents_anywhere: false,
         block_size: 512,
         state: LunState::Online,
         reason: String::new(),

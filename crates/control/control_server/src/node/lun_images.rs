@@ -1,0 +1,138 @@
+//! LUNs that are the disks in images: which images can be, and who is in the way.
+
+use std::sync::Arc;
+
+use block_device::BlockDevice as _;
+use control_api::{Code, FileProvision, LunConfig, LunCreate, LunFormat, Problem, Provisioned};
+use vhdx::Mode;
+
+use super::{Node, to_its_end};
+use crate::backend::ImageNow;
+use crate::images::{self, ImagePlace};
+
+/// What is known of the disk in an image.
+pub(super) struct DiskInImage {
+    size: u64,
+    sector: u32,
+}
+
+/// What an image that is dynamic does with reserved space is its own affair.
+pub(super) fn cannot_reserve() -> Problem {
+    Problem::new(Code::InvalidRequest, "The space of an image cannot be reserved for a LUN.")
+        .todo("A fixed image has all its space: `holdfast disk-image convert --type fixed`.")
+}
+
+impl Node {
+    /// The image of a LUN that is served here.
+    pub(super) fn image_now(&self, lun: &str) -> Option<ImageNow> {
+        let images = self.backends.iscsi.images();
+        images.into_iter().find(|(name, _)| name == lun).map(|(_, image)| image)
+    }
+
+    /// A request for a LUN of an image, with the blocks that its disk has; others as they are.
+    pub(super) async fn of_image(&self, mut request: LunCreate) -> Result<LunCreate, Problem> {
+        if request.format == LunFormat::Raw {
+            return Ok(request);
+        }
+        let wrong = |told: &str| Problem::new(Code::InvalidRequest, told);
+        let path = request.path.clone().ok_or_else(|| wrong("Say which file the image is."))?;
+        if request.size_bytes.is_some() {
+            return Err(wrong("A LUN of an image has the size of the disk in it.")
+                .todo("`holdfast lun resize` changes it afterwards."));
+        }
+        if request.reserve {
+            return Err(cannot_reserve());
+        }
+        let volume = self.volume_or_only(request.volume.as_deref())?;
+        let file = self.file_stat(&volume, &path).await?;
+        self.refuse_second_lun(&volume, &file, None).await?;
+        let place = ImagePlace { path, parents_anywhere: request.parents_anywhere };
+        let disk = self.look_into(&volume, place).await?;
+        let block = request.block_size.unwrap_or(disk.sector);
+        disk.fits(block)?;
+        request.block_size = Some(block);
+        Ok(request)
+    }
+
+    /// Makes many images from one, each a disk of its own; all of them or none.
+    pub async fn file_provision(
+        self: &Arc<Self>,
+        volume: &str,
+        request: FileProvision,
+    ) -> Result<Provisioned, Problem> {
+        let (node, volume) = (Arc::clone(self), volume.to_owned());
+        to_its_end(async move {
+            node.with_store(&volume, async move |store| images::provision::provision(store, &request).await)
+                .await
+        })
+        .await
+    }
+
+    /// Refuses an image that a LUN cannot be made of.
+    pub(super) async fn refuse_image(
+        &self,
+        volume: &str,
+        path: &str,
+        lun: &LunConfig,
+    ) -> Result<u64, Problem> {
+        let place = ImagePlace { path: path.to_owned(), parents_anywhere: lun.parents_anywhere };
+        let disk = self.look_into(volume, place).await?;
+        disk.fits(lun.block_size)?;
+        Ok(disk.size)
+    }
+
+    /// Opens an image that nobody has open, and closes it again; nothing is changed.
+    async fn look_into(&self, volume: &str, place: ImagePlace) -> Result<DiskInImage, Problem> {
+        let path = place.path.clone();
+        let looked = self.with_store(volume, async move |store| {
+            let (image, _) = images::open(&store, &place, Mode::Read).await?;
+            Ok(DiskInImage { size: image.size(), sector: image.geometry().block_size })
+        });
+        looked.await.map_err(|problem| match problem.code {
+            Code::InUse => self.in_the_way(volume, &path),
+            _ => problem,
+        })
+    }
+
+    /// Who has the file of an image open.
+    fn in_the_way(&self, volume: &str, path: &str) -> Problem {
+        let names = |path: &str| -> Vec<String> {
+            path.split(['/', '\\']).filter(|name| !name.is_empty()).map(upcase::upper).collect()
+        };
+        let shares = self.config.with(|config| config.shares.clone());
+        let wanted = names(path);
+        let open = self.open_list().into_iter().filter(|open| {
+            let share = shares.iter().find(|share| upcase::same(&share.name, &open.share));
+            share.is_some_and(|share| {
+                let path = open.path.split(':').next().unwrap_or_default();
+                let at = [names(&share.folder), names(path)].concat();
+                self.is_on(share, volume) && at == wanted
+            })
+        });
+        let who: Vec<String> = open
+            .map(|open| {
+                let user = if open.user.is_empty() { "a client that is away" } else { &open.user };
+                format!("{user} on share {} (open {}: {})", open.share, open.id, open.rights)
+            })
+            .collect();
+        let told = if who.is_empty() { "somebody".to_owned() } else { who.join(", ") };
+        let detail =
+            format!("{path} of volume {volume} is open by {told}; an image that is a LUN is nobody else's.");
+        Problem::new(Code::InUse, detail)
+            .todo("Have it closed there, or close it (`holdfast open close`); a parent of images that are in use stays as it is.")
+    }
+}
+
+impl DiskInImage {
+    /// Refuses blocks that the disk does not consist of.
+    fn fits(&self, block: u32) -> Result<(), Problem> {
+        if block.is_multiple_of(self.sector) && self.size.is_multiple_of(u64::from(block)) {
+            return Ok(());
+        }
+        let detail = format!(
+            "The disk in the image has {} bytes in sectors of {}; a LUN with blocks of {block} bytes cannot be made of it.",
+            self.size, self.sector
+        );
+        Err(Problem::new(Code::InvalidRequest, detail).todo("Leave --block-size out to use what it has."))
+    }
+}
