@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         type Change = fn(&mut Config);
-        let wrong: [(&str, Change); 17] = [
+        let wrong: [(&str, Change); 18] = [
             ("above its maximum", |c| c.qos_policies[0].min_iops = Some(501)),
             ("no LUN l2 to have policy", |c| c.qos_assignments[0].lun = "l2".into()),
             ("two policies", |c| c.qos_assignments.push(c.qos_assignments[0].clone())),
