@@ -46,6 +46,7 @@ mod rot;
 mod shared_units;
 mod smb_capture;
 mod smb_clients;
+mod smb_crash;
 mod smb_errors;
 mod smb_failover;
 mod smb_guest;

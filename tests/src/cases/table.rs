@@ -341,6 +341,13 @@ pub const CASES: &[Case] = &[
         run: smb_clients::run,
     },
     Case {
+        name: "smb-crash",
+        about: "kill -9 while sixteen clients make files on shares of both kinds: what each was promised is there",
+        ci: true,
+        guest: false,
+        run: smb_crash::run,
+    },
+    Case {
         name: "smb-rpc",
         about: "shares, sessions, users over RPC: smbclient -L, rpcclient, smbtorture; shares made from afar",
         ci: true,

@@ -88,7 +88,7 @@ fn in_snapshot(path: &str) -> Option<(&str, &str)> {
     Some(rest.find('/').map_or((rest, "/"), |at| rest.split_at(at)))
 }
 
-/// Where a path leads.
+/// Where a path leads. That is durable: the caller's configuration may refer to it from now on.
 pub(crate) async fn resolve(store: &dyn FileStore, path: &str) -> Result<(FileId, StoreKind), Problem> {
     let (mut here, rest) = match in_snapshot(path) {
         Some((name, rest)) => {
@@ -107,6 +107,7 @@ pub(crate) async fn resolve(store: &dyn FileStore, path: &str) -> Result<(FileId
         let entry = store.lookup(here.0, name).await.map_err(at(path))?;
         here = (entry.file, entry.kind);
     }
+    store.sync().await.map_err(at(path))?;
     Ok(here)
 }
 

@@ -177,7 +177,7 @@ impl Core {
     async fn remove_stream(self: &Arc<Self>, open: &Open) {
         // The last handle in the store went with the open, or the store would call the stream open.
         let name = open.stream_now();
-        match self.store.remove_stream(open.node.file, &name).await {
+        match open.store().remove_stream(open.node.file, &name).await {
             Err(error) if error.kind() == StoreErrorKind::SharingViolation => {
                 tracing::warn!("a stream that was to be deleted stays: {error}");
             }
@@ -202,7 +202,12 @@ impl Core {
         let guard = self.names.lock(parent.file, &name).await;
         // It may have been renamed by another user of the store; what has its name now is not ours to remove.
         let same = self.store.lookup(parent.file, &name).await.is_ok_and(|entry| entry.file == node.file);
-        let removed = if same { self.store.remove(parent.file, &name).await } else { Ok(()) };
+        let store = match by {
+            Some(by) => by.store(),
+            None => &self.store,
+        };
+        let rows = self.may_have_extras(node).await;
+        let removed = if same { store.remove(parent.file, &name).await } else { Ok(()) };
         {
             let _state = node.state.lock();
             match &removed {
@@ -215,7 +220,9 @@ impl Core {
             Ok(()) if same => {
                 self.name_gone(parent.file, &name);
                 node.touched();
-                self.forget_extras_of_removed(node.file).await;
+                if rows {
+                    self.forget_extras_of_removed(node.file).await;
+                }
                 let filter = if node.is_directory() {
                     CompletionFilter::DIR_NAME
                 } else {

@@ -110,7 +110,7 @@ impl Open {
                 changed: changed.or(Some(self.core.clock.wall().0.max(before.changed))),
                 ..file_store::InfoChange::default()
             };
-            self.core.store.set_info(self.node.file, change).await?;
+            self.store().set_info(self.node.file, change).await?;
         }
         self.node.touched();
         if self.core.watches.any() {
@@ -138,10 +138,11 @@ impl Open {
     pub async fn flush(&self) -> Result<()> {
         self.needs_any(WRITES, "the open may not write, so neither flush")?;
         let data = self.data.read().clone();
-        if let Some(data) = data {
-            data.flush().await?;
+        match data {
+            Some(data) => data.flush().await?,
+            // Names, and what else a client changes of a file without its data.
+            None => self.core.store.sync().await?,
         }
-        // Without a stream there is nothing to do: names are durable as they are made.
         self.node.show_write_time();
         Ok(())
     }

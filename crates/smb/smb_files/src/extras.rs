@@ -79,6 +79,12 @@ impl Core {
         Ok(())
     }
 
+    /// Whether a file has rows: its attributes say so, and those that cannot be read are taken for it.
+    pub(crate) async fn may_have_extras(&self, node: &Node) -> bool {
+        let bits = HAS_EA | FileAttributes::REPARSE_POINT;
+        self.info(node).await.map_or(true, |info| FileAttributes(info.attributes.0).intersects(bits))
+    }
+
     /// A name of the file is gone: if it was the last, so are its rows.
     pub(crate) async fn forget_extras_of_removed(self: &Arc<Self>, file: FileId) {
         let is_gone = match self.store.info(file).await {

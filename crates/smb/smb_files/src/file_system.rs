@@ -8,11 +8,12 @@ use file_store::{FileId, FileStore};
 use observe::FastMap;
 use parking_lot::Mutex;
 use shard_runtime::{Clock, Entropy};
+use smb_protocol::access::CreateOptions;
 use smb_protocol::create::lease::{LeaseKey, LeaseState};
 use smb_protocol::fsctl::copy::ResumeKey;
 use smb_protocol::{FileTime, Guid, NtStatus};
 
-use crate::api::{OpenId, OpenSummary};
+use crate::api::{Caller, OpenId, OpenSummary};
 use crate::caching::LeaseName;
 use crate::error::{Result, refuse};
 use crate::fsctl::offload::Tokens;
@@ -51,7 +52,10 @@ pub struct FileSystem {
 
 /// Locks, in the order in which they may be held together: a node's state, an open's state; all others alone.
 pub(crate) struct Core {
+    /// With durable changes.
     pub(crate) store: Arc<dyn FileStore>,
+    /// The same files, with volatile changes.
+    relaxed: Arc<dyn FileStore>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: VolumeOptions,
     /// The label that clients see now.
@@ -91,6 +95,7 @@ impl FileSystem {
     ) -> Self {
         Self {
             core: Arc::new(Core {
+                relaxed: store.volatile().unwrap_or_else(|| Arc::clone(&store)),
                 store,
                 clock,
                 label: Mutex::new(options.label.clone()),
@@ -225,6 +230,13 @@ impl FileSystem {
 }
 
 impl Core {
+    /// The store for what a client changes: durable when it is answered over a continuously available share, and through opens that
+    /// write through; else as NTFS has it, durable when the file is flushed, or soon.
+    pub(crate) fn store_for(&self, caller: &Caller, options: CreateOptions) -> &Arc<dyn FileStore> {
+        let durable = caller.share.write_through || options.contains(CreateOptions::WRITE_THROUGH);
+        if durable { &self.store } else { &self.relaxed }
+    }
+
     pub(crate) fn next_open(&self) -> OpenId {
         OpenId(self.next_open.fetch_add(1, Ordering::Relaxed))
     }

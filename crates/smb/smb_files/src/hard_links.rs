@@ -111,7 +111,7 @@ impl Open {
             // Nobody opens it any more: who looked it up before finds it going.
             node.name.set_going(true);
         }
-        let linked = core.store.link(self.node.file, (target.file, name), wanted.replace).await;
+        let linked = self.store().link(self.node.file, (target.file, name), wanted.replace).await;
         if let Some(node) = &replaced {
             let _state = node.state.lock();
             match &linked {

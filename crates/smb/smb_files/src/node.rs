@@ -43,7 +43,15 @@ pub(crate) struct StreamState {
     pub(crate) recorded: u64,
     /// The store's handles, shared by opens that need the same.
     pub(crate) reader: Option<Weak<dyn OpenFile>>,
-    pub(crate) writer: Option<Weak<dyn OpenFile>>,
+    writer: Option<Weak<dyn OpenFile>>,
+    relaxed_writer: Option<Weak<dyn OpenFile>>,
+}
+
+impl StreamState {
+    /// The place of the handle that writes, with durable changes or volatile ones.
+    pub(crate) fn writer(&mut self, durable: bool) -> &mut Option<Weak<dyn OpenFile>> {
+        if durable { &mut self.writer } else { &mut self.relaxed_writer }
+    }
 }
 
 /// What opens of a file share.

@@ -331,6 +331,11 @@ impl Open {
         }
     }
 
+    /// The store for what this open changes.
+    pub(crate) fn store(&self) -> &Arc<dyn file_store::FileStore> {
+        self.core.store_for(&self.caller, self.options)
+    }
+
     /// Who it is when it operates.
     pub(crate) fn by(&self) -> By {
         By { open: Some(self.id), lease: self.lease, creates: false }

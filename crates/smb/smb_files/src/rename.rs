@@ -122,7 +122,7 @@ impl Open {
             // Nobody opens it any more: who looked it up before finds it going.
             node.name.set_going(true);
         }
-        let renamed = core.store.rename((from.file, &old_name), (target.file, name), wanted.replace).await;
+        let renamed = self.store().rename((from.file, &old_name), (target.file, name), wanted.replace).await;
         if let Some(node) = &replaced {
             let _state = node.state.lock();
             match &renamed {

@@ -73,7 +73,7 @@ impl Open {
         }
         let open = Arc::clone(self);
         self.change(async move {
-            open.core.store.set_security(open.node.file, bytes).await?;
+            open.store().set_security(open.node.file, bytes).await?;
             open.node.forget();
             open.core.watches.tell(&open.node, NotifyAction::MODIFIED, CompletionFilter::SECURITY);
             open.tell_parent().await;

@@ -187,7 +187,7 @@ impl Open {
         if nothing {
             return Ok(());
         }
-        self.core.store.set_info(self.node.file, change).await?;
+        self.store().set_info(self.node.file, change).await?;
         self.node.touched();
         let mut filter = CompletionFilter::NONE;
         for (changed, bit) in [

@@ -129,7 +129,7 @@ impl Open {
                 return refuse(NtStatus::INVALID_PARAMETER, "the stream to be replaced has data");
             }
         }
-        core.store.rename_stream(self.node.file, &old, name, replace).await?;
+        self.store().rename_stream(self.node.file, &old, name, replace).await?;
         self.node.state.lock().stream(&self.stream).name = Some(name.to_owned());
         self.node.touched();
         let watches = &core.watches;

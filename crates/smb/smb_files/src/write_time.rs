@@ -70,7 +70,7 @@ impl Open {
             return;
         }
         let change = InfoChange { written: Some(now), ..InfoChange::default() };
-        if let Err(error) = self.core.store.set_info(self.node.file, change).await {
+        if let Err(error) = self.store().set_info(self.node.file, change).await {
             tracing::warn!("the time of closing a file was not kept: {error}");
         }
         self.node.touched();

@@ -91,6 +91,10 @@ pub enum Sabotage {
     VolumeCutsLogEarly,
     /// The volume replays the batches of its metadata log from the last to the first.
     VolumeReplaysBackwards,
+    /// The volume answers changes that are to be durable before they are in its metadata log.
+    VolumeAnswersEarly,
+    /// A batch of the volume's metadata log has the later half of what was changed: what it stands on is left for the commit.
+    VolumeLogsOutOfOrder,
 }
 
 impl Sabotage {
@@ -137,6 +141,8 @@ impl Sabotage {
                 | Self::VolumeLosesLogForce
                 | Self::VolumeCutsLogEarly
                 | Self::VolumeReplaysBackwards
+                | Self::VolumeAnswersEarly
+                | Self::VolumeLogsOutOfOrder
         )
     }
 }
@@ -246,6 +252,8 @@ pub struct Stats {
     pub cuts_at_scrub: u64,
     /// Volumes from which everything was removed, until all space had come back.
     pub emptied: u64,
+    /// Times that a worker's last volatile changes were gone.
+    pub taken_back: u64,
     /// Sectors compared.
     pub sectors: u64,
     /// Moments at which the power could have gone: disk operations that began or ended.
@@ -273,6 +281,7 @@ impl AddAssign for Stats {
         self.scrubs += other.scrubs;
         self.emptied += other.emptied;
         self.cuts_at_scrub += other.cuts_at_scrub;
+        self.taken_back += other.taken_back;
         self.sectors += other.sectors;
         self.events += other.events;
     }

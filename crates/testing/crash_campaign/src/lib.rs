@@ -14,7 +14,9 @@
 //! Promises checked (ARCHITECTURE.md, W1 to W4): acknowledged durable data is there; other sectors show an older
 //! or a newer value of their own, never garbage or another place's; an operation on a mirror succeeds while no
 //! more disks are lost than it stands; a successful flush covers what completed before; copies become equal and
-//! redundant again; metadata changes are there whole or not at all, and surely once acknowledged.
+//! redundant again; metadata changes are there whole or not at all, and surely once acknowledged. Of volatile ones the last may be
+//! gone: what all workers have is the first part of one order, which has all that was flushed or followed by a durable change
+//! (`volume_run/steps.rs`). In one boot of two the workers of a volume make hardly anything durable.
 //!
 //! One seed in five or so each has one of the rarer kinds of bad luck (`faults.rs`, `faults/`): a member goes back to what it
 //! was; a disk loses data together with its checksums; a disk is full for a while; disks with all copies of the same

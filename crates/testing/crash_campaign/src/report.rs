@@ -136,7 +136,7 @@ pub(crate) fn json(totals: &Totals, proofs: &[Proof]) -> Value {
                 "returns": stats.returns, "replacements": stats.replacements, "drained": stats.drained,
                 "spoiled": stats.spoiled, "rolled_back": stats.rolled_back, "lost_pairs": stats.lost_pairs,
                 "filled": stats.filled, "scattered": stats.scattered, "sizes": stats.sizes, "scrubs": stats.scrubs, "cuts_at_scrub": stats.cuts_at_scrub,
-                "emptied": stats.emptied, "operations": stats.operations,
+                "emptied": stats.emptied, "taken_back": stats.taken_back, "operations": stats.operations,
                 "sectors": stats.sectors, "events": stats.events, "broken": broken,
             })
         })

@@ -5,11 +5,13 @@
 //! same each time.
 
 mod accounts;
+mod checked;
 mod data;
 mod liar;
 mod model;
 mod names;
 mod snapshots;
+mod steps;
 mod verify;
 mod worker;
 
@@ -298,11 +300,13 @@ async fn prepare(run: &Rc<Run>, opened: &Opened) -> bool {
 
 async fn workload(run: &Rc<Run>, opened: &Opened, end: End) {
     let mut tasks = Vec::new();
+    // Of all, as what one makes durable is all that was changed before.
+    let hardly_durable = run.dice.one_in(2);
     for (number, part) in run.model.parts.iter().enumerate() {
         let (run, part, dice) = (Rc::clone(run), Rc::clone(part), run.dice.fork());
         let volume = Arc::clone(&opened.volume);
         tasks.push(shard_runtime::spawn_local(async move {
-            worker::Worker::new(&run, &volume, &part, &dice, number).work().await;
+            worker::Worker::new(&run, &volume, &part, &dice, (number, hardly_durable)).work().await;
         }));
     }
     let luck = opened.pool.as_ref().map(|pool| {

@@ -157,8 +157,13 @@ fn a_broken_volume_is_noticed() {
 
 #[test]
 fn a_broken_metadata_log_is_noticed() {
-    let kinds =
-        [Sabotage::VolumeLosesLogForce, Sabotage::VolumeCutsLogEarly, Sabotage::VolumeReplaysBackwards];
+    let kinds = [
+        Sabotage::VolumeLosesLogForce,
+        Sabotage::VolumeCutsLogEarly,
+        Sabotage::VolumeReplaysBackwards,
+        Sabotage::VolumeAnswersEarly,
+        Sabotage::VolumeLogsOutOfOrder,
+    ];
     noticed(Subject::Volume, Layout::Mirror2, 60, &kinds);
 }
 

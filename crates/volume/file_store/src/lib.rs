@@ -4,7 +4,7 @@
 //! space, and [`MemoryStore`] in memory as the oracle of tests. Both run the suite in `file_store_conformance`,
 //! which turns each sentence of the contract into a check.
 //!
-//! Vocabulary: a *file* has an id that is never reused, one unnamed data stream and any number of named
+//! Vocabulary: a *file* has an id that is never reused (but for one that a crash took back), one unnamed data stream and any number of named
 //! streams; a *directory* maps names to files. Names keep their case and are found in any case (as on NTFS).
 //! An *open* is a handle on one stream with the access it was opened for and what it shares.
 //!
@@ -46,6 +46,12 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// **Metadata** changes (create, rename, remove, set, resize, state) are atomic, durable when they complete, and
 /// seen by every operation that starts afterwards. After a crash each one that had completed is there, and each
 /// other one is there whole or not at all.
+///
+/// **Volatile changes** are those made through [`FileStore::volatile`]: as atomic, and seen by every operation on either, but
+/// durable only later. They become so in the order in which they were made: with the next change that is durable when it
+/// completes, with a durable write through an open that was made after them if the file is not durable before, with any flush,
+/// [`FileStore::sync`], closing the store, or within about a second. So after a crash the last of them may be
+/// missing, never one in the middle, and nothing of the others is torn; what a missing one has freed is as it was.
 ///
 /// **Errors.** An operation checks its arguments, then what is there, then what it needs; one that ends with an
 /// error has changed nothing, unless the error is [`StoreErrorKind::Io`], [`StoreErrorKind::Corrupt`] or
@@ -171,6 +177,21 @@ pub trait FileStore: Send + Sync + 'static {
     /// and new blocks; its size has changed only if all of them are new.
     fn clone_range(&self, source: (FileId, u64), target: (FileId, u64), len: u64) -> StoreFuture<'_, ()>;
 
+    /// The same files, with volatile changes: they complete when they are made, and wait for no disk. What is durable by its own
+    /// contract stays so (writes that ask for it, flushes, cuts, clones, snapshots). Access and sharing of opens count across both.
+    ///
+    /// The default, `None`, is for a store that has only durable changes: they are what is promised of volatile ones, and more.
+    fn volatile(&self) -> Option<Arc<dyn FileStore>> {
+        None
+    }
+
+    /// Makes all changes durable that have completed.
+    ///
+    /// The default is for a store that has only durable changes.
+    fn sync(&self) -> StoreFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Snapshots and clones of trees, where the store has them.
     fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
         None
@@ -201,7 +222,9 @@ pub trait FileStore: Send + Sync + 'static {
 ///
 /// **Order, atomicity, durability** are those of `BlockDevice`: overlapping writes leave the data of one of
 /// them in each 4 KiB block; a write is durable when it completed with [`Durability::Durable`] or a later
-/// flush completed. The size is part of it: when a write is durable, the file is at least as long as its end.
+/// flush completed. The size is part of it: when a write is durable, the file is at least as long as its end. So is
+/// that the file is there, by the name that it had when this open was made. A size that volatile writes have grown, or that
+/// [`OpenFile::set_size`] has through [`FileStore::volatile`], is durable within about a second.
 ///
 /// **Kept sizes.** While an open of the stream does not share deletion, others cannot make it longer or shorter, whichever way
 /// ([`StoreErrorKind::SharingViolation`]); nothing has changed then.
@@ -226,7 +249,7 @@ pub trait OpenFile: Send + Sync + 'static {
     /// Writes `data`, growing the file as needed.
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()>;
 
-    /// Makes all completed writes of this file durable.
+    /// Makes all completed writes of this file durable, and all changes of the store that have completed.
     fn flush(&self) -> StoreFuture<'_, ()>;
 
     /// Compares `expected` with the bytes at `offset` and, if equal, writes `data`, which is as long, there

@@ -155,6 +155,11 @@ impl FileStore for MemoryStore {
         at_once(lock(&self.state).clone_range(source, target, len))
     }
 
+    /// As durable as its other changes are.
+    fn volatile(&self) -> Option<Arc<dyn FileStore>> {
+        Some(Arc::new(Self { state: Arc::clone(&self.state) }))
+    }
+
     fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
         Some(self)
     }

@@ -178,6 +178,10 @@ impl<'a> Probe<'a> {
     }
 
     /// Lets others go on for a moment.
+    pub(crate) async fn after_crash(&self) -> Option<Store> {
+        self.subject.after_crash().await
+    }
+
     pub(crate) async fn pause(&self) {
         self.subject.pause().await;
     }

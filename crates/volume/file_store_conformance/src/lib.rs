@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Subject::create ──► a fresh store for each check ──► names · rename · links · listing · data · holes · sizes ·
-//!                       clones · snapshots · opens · attributes · streams · space · together ──► Result<(), Failure>
+//!                       clones · snapshots · opens · attributes · streams · space · together · volatile ──► Result<(), Failure>
 //!   Subject::reopen ──► everything is still there          (only where the subject outlives its store)
 //!   random          ──► the store and MemoryStore side by side: same operations, same answers, same content
 //! ```
@@ -13,7 +13,7 @@
 //! The suite runs on any executor and uses no time of its own; all its choices follow from [`Options::seed`],
 //! which a failure of a random check tells.
 //!
-//! What it does not do: performance, and crashes in the middle of operations.
+//! What it does not do: performance, and crashes in the middle of operations. (Between them: [`Subject::after_crash`].)
 
 mod attributes;
 mod check;
@@ -33,6 +33,7 @@ mod snapshots;
 mod space;
 mod streams;
 mod together;
+mod volatile;
 
 #[cfg(test)]
 mod tests;
@@ -68,6 +69,11 @@ pub trait Subject {
     /// Closes the store, of which no file is open, and opens it again; `None` if it does not outlive that.
     fn reopen(&self, store: Store) -> SubjectFuture<'_, Option<Store>> {
         drop(store);
+        Box::pin(async { None })
+    }
+
+    /// The store as a crash right now would leave it, opened beside this one; `None` if it does not outlive that.
+    fn after_crash(&self) -> SubjectFuture<'_, Option<Store>> {
         Box::pin(async { None })
     }
 
@@ -177,6 +183,8 @@ pub const CHECKS: &[Check] = checks! {
     "side by side: names" => crowd::names,
     "side by side: removal and opening" => crowd::removal,
     "side by side: snapshots and writes" => snapshots::together,
+    "volatile changes are seen" => volatile::seen,
+    "volatile changes and crashes" => volatile::crashes,
     "random operations" => random::operations,
 };
 

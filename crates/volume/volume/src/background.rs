@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use block_device::Durability;
 use file_store::StoreError;
 use parking_lot::Mutex;
 use redb::ReadableTable;
@@ -12,24 +13,28 @@ use shard_runtime::Monotonic;
 use crate::core::Core;
 use crate::database::{database_error, stopped};
 use crate::lent;
+use crate::registry::Pin;
 use crate::tables::ORPHANS;
 
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
 pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
 /// How long the task lets work come together, so that many small files cost a few commits and flushes.
-const GATHER: Duration = Duration::from_millis(20);
+const GATHER: Duration = Duration::from_millis(50);
 /// How often the times of writes to streams in use are committed: a crash makes them older by that at most, also those of a disk that
 /// is never closed.
 const TIMES: Duration = Duration::from_secs(60);
 /// How long the task sleeps when nobody wakes it; it then tries again what failed.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// How long changes are in the metadata log only, at most: what an opening after a crash has to replay, and how often the
-/// database is written when little happens.
+/// How long changes are in the metadata log only: what an opening after a crash has to replay, and how often the database is written
+/// when little happens.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
+/// How long volatile changes are in memory only: what a crash takes back. Sizes that nobody asked to be durable take as long as
+/// [`COMMIT_AFTER`].
+const SETTLE_AFTER: Duration = Duration::from_millis(500);
 
-/// Commits what is in the metadata log, a while after the first of it came there. Ends soon after the volume is closed, or has
-/// stopped.
+/// Makes volatile changes durable a while after the first of them, and commits what was changed a while after that; with it what
+/// files have grown by. Ends soon after the volume is closed, or has stopped.
 pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
     loop {
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
@@ -39,8 +44,15 @@ pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
         if shard_runtime::timeout(PAUSE, shared.waiting.notified()).await.is_none() {
             continue;
         }
-        shard_runtime::sleep(COMMIT_AFTER).await;
+        shard_runtime::sleep(SETTLE_AFTER).await;
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
+        // By itself, as saving sizes may wait. A batch that fails stops the volume, which says so.
+        let _ = strong.metadata.settle(strong.metadata.last_change()).await;
+        drop(strong);
+        shard_runtime::sleep(COMMIT_AFTER - SETTLE_AFTER).await;
+        let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
+        // What fails here is tried again, and told when the file is flushed or closed.
+        let _ = strong.save_sizes().await;
         // A commit that fails stops the volume, which says so.
         let _ = strong.metadata.change_committed(|_| Ok(())).await;
     }
@@ -131,7 +143,7 @@ impl Core {
 
     /// Gives up the extents of deleted files; whether there may be more.
     async fn purge_orphans(&self) -> Result<bool, StoreError> {
-        let purged = self.metadata.change(|session| {
+        let purged = self.metadata.change_as(Durability::Volatile, |session| {
             let found = {
                 let orphans = session.txn.open_table(ORPHANS).map_err(database_error)?;
                 let mut found = None;
@@ -164,7 +176,7 @@ impl Core {
             self.device.flush().await?;
         }
         let core = Arc::clone(self);
-        let saved = self.metadata.change(move |session| {
+        let saved = self.metadata.change_as(Durability::Volatile, move |session| {
             let mut saved = Vec::new();
             for (key, known) in all {
                 // A stream that was opened again saves its own; a time that was set meanwhile counts.
@@ -182,6 +194,31 @@ impl Core {
         Ok(())
     }
 
+    /// Saves how far files in use have grown without having been flushed: a size that nobody has asked to be durable is so soon.
+    async fn save_sizes(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.full {
+            return Ok(());
+        }
+        let streams = self.registry.lock().streams_grown();
+        for stream in streams {
+            // In use until this has ended: so nobody else brings it into memory meanwhile.
+            let Some(stream) = self.registry.lock().pin(stream.key) else { continue };
+            let pin = Pin::new(Arc::clone(self), stream);
+            let stream = pin.stream();
+            let _operation = self.begin()?;
+            let _changing = self.pause.read().await;
+            // A slow write keeps no other file waiting: its own comes next time.
+            let Ok(_sizing) = stream.sizing.try_lock() else {
+                self.metadata.shared.waiting.notify_one();
+                continue;
+            };
+            if stream.size() > stream.durable_size() {
+                stream.commit_size(self, stream.size()).await?;
+            }
+        }
+        Ok(())
+    }
+
     /// Commits when streams in use were last written, now and then.
     async fn save_times(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.full || !is_due(&self.saved_times, self.clock.now(), TIMES) {
@@ -191,7 +228,7 @@ impl Core {
             return Ok(());
         }
         let core = Arc::clone(self);
-        let saved = self.metadata.change(move |session| {
+        let saved = self.metadata.change_as(Durability::Volatile, move |session| {
             // Looked up here: a time that somebody sets is set on this thread, and counts.
             let streams = core.registry.lock().streams_written();
             let mut saved = Vec::with_capacity(streams.len());

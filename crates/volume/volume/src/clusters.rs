@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use file_store::{StoreError, StoreErrorKind};
 use redb::{ReadableTable, Table};
+use volume_format::CLUSTER;
 
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
@@ -49,7 +50,7 @@ impl Session<'_> {
             return Err(StoreError::new(StoreErrorKind::InvalidArgument, detail));
         }
         let wanted = holes.iter().map(|(_, count)| count).sum();
-        let runs = self.space.free.take(wanted).ok_or_else(no_space)?;
+        let runs = self.take_free(wanted)?;
         if let Err(error) = self.spend(ROW * (runs.len() + 2 * holes.len()) as u64) {
             runs.into_iter().for_each(|run| self.space.free.add(run));
             return Err(error);
@@ -96,8 +97,12 @@ impl Session<'_> {
 
     /// A stream has more clusters.
     fn count_in(&mut self, stream: StreamKey, extents: &[Extent]) {
-        self.forget(stream.0);
         let count = extents.iter().map(|extent| extent.count).fold(0, u64::saturating_add);
+        if let Some((mut info, measured)) = self.recent.take_info(stream.0, &mut self.found) {
+            let more = if stream.1 == 0 { count.saturating_mul(CLUSTER) } else { 0 };
+            info.allocated = info.allocated.saturating_add(more);
+            self.found.add_info(info, measured);
+        }
         self.space.referenced = self.space.referenced.saturating_add(count);
     }
 
@@ -286,7 +291,7 @@ fn put_row(
 }
 
 /// Spreads runs over holes.
-fn lay_out(holes: &[(u64, u64)], runs: Vec<Run>) -> Vec<Extent> {
+pub(crate) fn lay_out(holes: &[(u64, u64)], runs: Vec<Run>) -> Vec<Extent> {
     let mut extents = Vec::new();
     let mut runs = runs.into_iter();
     let mut run = Run { start: 0, count: 0 };

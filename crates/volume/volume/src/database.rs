@@ -3,6 +3,7 @@
 //! ```text
 //!  change(f) ──► queue ──► metadata thread: a group of all that is queued
 //!                              f1, f2, f3 … ──► one batch of the metadata log, durable ──► answers
+//!                              only volatile ones ──► answers; their rows come with the next batch
 //!                              half of the log is used, or a second has passed ──► commit (two-phase)
 //! ```
 //! `groups.rs` has the details.
@@ -13,9 +14,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use block_device::{BlockError, BlockErrorKind, Device};
+use block_device::{BlockError, BlockErrorKind, Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use redb::Database;
@@ -26,12 +27,14 @@ use volume_format::Superblock;
 use crate::backend::{Ahead, Connection, DeviceBackend};
 use crate::extents::Extent;
 use crate::groups::{Groups, Shared};
+use crate::jobs::{Before, When, Writes};
 use crate::load::Space;
 use crate::metadata_log::MetadataLog;
 use crate::recent::{Found, Recent};
 use crate::replay::Replayed;
 use crate::room::{Allowance, Meter, Room};
 use crate::rows::Transaction;
+use crate::stopped::{Stopped, Stopping, given_up};
 use crate::tables::MapKey;
 
 /// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
@@ -60,6 +63,11 @@ pub(crate) struct Session<'a> {
     /// Rows of maps that are put there together, before anybody looks at them, and whether those of this job may be.
     pub(crate) staged: Vec<(MapKey, Extent)>,
     pub(crate) stages: bool,
+    /// The number of the last change before those of this group, and of the last one that is durable.
+    pub(crate) before: u64,
+    pub(crate) durable: u64,
+    /// Somebody waits for what was changed to be durable, although no job does.
+    pub(crate) hurries: bool,
 }
 
 impl<'a> Session<'a> {
@@ -71,7 +79,28 @@ impl<'a> Session<'a> {
     ) -> Self {
         let (found, gave_up, writes) = (Found::default(), false, Writes::Taken);
         let (changed, failed, staged, stages) = (false, false, Vec::new(), false);
-        Self { txn, space, changed, failed, gave_up, writes, recent, found, allowance, staged, stages }
+        let (before, durable, hurries) = (0, 0, false);
+        Self {
+            txn,
+            space,
+            changed,
+            failed,
+            gave_up,
+            writes,
+            recent,
+            found,
+            allowance,
+            staged,
+            stages,
+            before,
+            durable,
+            hurries,
+        }
+    }
+
+    /// The number of the last change so far.
+    pub(crate) fn last_change(&self) -> u64 {
+        self.before + u64::from(self.changed)
     }
 
     /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped. Where there
@@ -110,45 +139,24 @@ impl<'a> Session<'a> {
 
 pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
 
-type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
+pub(crate) type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
 
 /// Something to be done in a transaction.
 pub(crate) struct Job {
     pub(crate) run: Run,
-    before: Before,
+    pub(crate) before: Before,
+    pub(crate) durability: Durability,
 }
 
-/// What a job needs of what was changed before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
-    /// Nothing, and the job changes nothing.
-    Look,
-    /// Nothing: it may be in the metadata log only.
-    Any,
-    /// As [`Before::Any`], and it looks at no rows of maps: those that others have put there need not be there yet.
-    Maps,
-    /// That it takes little of the room in the database: the job may need much of that.
-    MakeRoom,
-    /// That it is committed: the job looks at the database as it is on the device.
-    Commit,
-}
-
-impl Before {
-    /// What a job needs that changes something, or only looks.
-    pub(crate) fn of(changes: bool) -> Self {
-        if changes { Self::Any } else { Self::Look }
+impl Job {
+    /// When it is answered.
+    pub(crate) fn when(&self) -> When {
+        match (self.before, self.durability) {
+            (Before::Look, _) => When::Look,
+            (_, Durability::Volatile) => When::Made,
+            (_, Durability::Durable) => When::Durable,
+        }
     }
-}
-
-/// Whether a volume takes changes of its metadata.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writes {
-    Taken,
-    /// There was no space for a commit at the opening: only looks are taken.
-    Full {
-        /// They are taken in a transaction that has what the log has, and the database on the disks lacks.
-        replayed: bool,
-    },
 }
 
 /// What the opening of a database came to.
@@ -182,12 +190,9 @@ pub(crate) fn no_space(what: &str) -> StoreError {
     StoreError::new(StoreErrorKind::NoSpace, format!("{what}; {todo}"))
 }
 
-/// The database's own code has given up on what it read.
-pub(crate) fn given_up() -> StoreError {
-    StoreError::new(
-        StoreErrorKind::Corrupt,
-        "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
-    )
+/// A size could not become durable, with a flush or at the end.
+pub(crate) fn no_room_to_grow() -> StoreError {
+    no_space("there was no space for its metadata when the volume was opened, so no file grows")
 }
 
 /// Runs what may go by damaged pages, over which the database's code gives up: that is the end of the volume's work, and not of
@@ -288,7 +293,7 @@ impl Metadata {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(f, Before::Look).await
+        self.ask(f, Before::Look, Durability::Volatile).await
     }
 
     /// Runs `f` with the next group of changes; ends when what they change is durable.
@@ -296,7 +301,33 @@ impl Metadata {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(f, Before::Any).await
+        self.ask(f, Before::Any, Durability::Durable).await
+    }
+
+    /// As [`Metadata::change`]; if volatile, it ends when the change is made.
+    pub(crate) async fn change_as<T: Send + 'static>(
+        &self,
+        durability: Durability,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(f, Before::Any, durability).await
+    }
+
+    /// The number of the last change that was made.
+    pub(crate) fn last_change(&self) -> u64 {
+        self.shared.made.load(Ordering::Acquire)
+    }
+
+    /// Makes all changes durable up to this number.
+    ///
+    /// # Errors
+    /// When the volume has stopped.
+    pub(crate) async fn settle(&self, number: u64) -> Result<(), StoreError> {
+        // What is durable says so before who waited for it is answered.
+        if number <= self.shared.durable.load(Ordering::Acquire) {
+            return if self.is_stopped() { Err(stopped()) } else { Ok(()) };
+        }
+        self.change(|_| Ok(())).await
     }
 
     /// As [`Metadata::change`], for what maps holes, and looks at no rows of maps: those of a group are put there together.
@@ -304,7 +335,7 @@ impl Metadata {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(f, Before::Maps).await
+        self.ask(f, Before::Maps, Durability::Durable).await
     }
 
     /// As [`Metadata::change`], after everything before it was committed: for what looks at the database as it is on the device.
@@ -312,7 +343,7 @@ impl Metadata {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(f, Before::Commit).await
+        self.ask(f, Before::Commit, Durability::Durable).await
     }
 
     /// As [`Metadata::change`], with all the room in the database that there is: for what may add much at once.
@@ -320,13 +351,14 @@ impl Metadata {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask(f, Before::MakeRoom).await
+        self.ask(f, Before::MakeRoom, Durability::Durable).await
     }
 
     pub(crate) async fn ask<T: Send + 'static>(
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
         before: Before,
+        durability: Durability,
     ) -> Result<T, StoreError> {
         let (sender, receiver) = oneshot::channel();
         let run: Run = Box::new(move |session| {
@@ -335,7 +367,7 @@ impl Metadata {
                 let _ = sender.send(if durable { result } else { Err(stopped()) });
             })
         });
-        let job = Job { run, before };
+        let job = Job { run, before, durability };
         {
             let jobs = self.jobs.lock();
             let Some(jobs) = jobs.as_ref() else { return Err(stopped()) };
@@ -344,7 +376,7 @@ impl Metadata {
         receiver.await.unwrap_or_else(|_| Err(stopped()))
     }
 
-    /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks.
+    /// Queues `f` without waiting for it; what it returns is reported in the log only, since nobody asks. A volatile change.
     pub(crate) fn submit(&self, f: impl FnOnce(&mut Session<'_>) -> Result<(), StoreError> + Send + 'static) {
         let run: Run = Box::new(move |session| {
             let result = session.attempt(Before::Any, f);
@@ -355,7 +387,8 @@ impl Metadata {
             })
         });
         // Closed or stopped: what is to be done is found again at the next opening.
-        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(Job { run, before: Before::Any }));
+        let job = Job { run, before: Before::Any, durability: Durability::Volatile };
+        let _ = self.jobs.lock().as_ref().map(|jobs| jobs.send(job));
     }
 
     /// Rows that need no way to the metadata thread; `None` when the volume has stopped or is closed.
@@ -390,44 +423,6 @@ impl Metadata {
             thread.join();
         }
         if self.shared.stopped.why.lock().is_some() { Err(stopped()) } else { Ok(()) }
-    }
-}
-
-/// Whether the metadata thread has ended, and why if it says so.
-#[derive(Default)]
-pub(crate) struct Stopped {
-    flag: AtomicBool,
-    why: Mutex<Option<String>>,
-    /// The database's code has ended in the middle of something.
-    gave_up: AtomicBool,
-}
-
-/// Says that the volume has stopped when the thread ends, however it ends.
-struct Stopping<'a>(&'a Stopped);
-
-impl Stopped {
-    /// Before anybody learns of a failure, so that whoever has can see that the volume has stopped.
-    pub(crate) fn tell(&self, error: &StoreError) {
-        self.why.lock().get_or_insert_with(|| error.to_string());
-        self.flag.store(true, Ordering::Release);
-    }
-
-    /// The database's code has ended in the middle of something, and so its locks may say so to whoever takes them.
-    pub(crate) fn give_up(&self) {
-        self.gave_up.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn has_given_up(&self) -> bool {
-        self.gave_up.load(Ordering::Acquire)
-    }
-}
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.tell(&given_up());
-        }
-        self.0.flag.store(true, Ordering::Release);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block_device::BlockError;
+use block_device::{BlockError, Durability};
 use file_store::StoreError;
 use redb::ReadableTable;
 use volume_format::CLUSTER;
@@ -96,6 +96,7 @@ impl Core {
         }
         let Zeroed { cleared, left, error, gave_up, .. } = zeroed;
         let (any, next) = (!cleared.is_empty(), gave_up.or(behind));
+        let again = any && !left.is_empty();
         if any {
             self.device.flush().await?;
         }
@@ -105,14 +106,15 @@ impl Core {
         self.zero_from.store(next.unwrap_or(0), Ordering::Relaxed);
         match error {
             Some(error) if !any && next.is_none() => Err(error.into()),
-            _ => Ok(any || next.is_some()),
+            // What is freed meanwhile asks for attention, and is gathered first.
+            _ => Ok(again || next.is_some()),
         }
     }
 
     /// Freed runs from a cluster on that nobody is filling.
     async fn freed_runs(&self, from: u64) -> Result<Vec<Run>, StoreError> {
         let (filling, now) = (Arc::clone(&self.filling), self.clock.now());
-        let runs = self.metadata.change(move |session| {
+        let runs = self.metadata.change_as(Durability::Volatile, move |session| {
             let is_lending = session.stop_lending(&filling, now);
             let filling = filling.lock();
             let table = session.txn.open_table(FREED).map_err(database_error)?;
@@ -130,12 +132,16 @@ impl Core {
         });
         let (runs, is_lending) = runs.await?;
         self.is_lending.store(is_lending, Ordering::Relaxed);
+        if !runs.is_empty() {
+            // After a crash they belong again to whom a change has taken them from that is not durable.
+            self.metadata.settle(self.metadata.last_change()).await?;
+        }
         Ok(runs)
     }
 
     /// Takes runs off the list: what of them was cleared is free, what is left comes back to it.
     async fn give_back(&self, runs: Vec<Run>, cleared: Vec<Run>, left: Vec<Run>) -> Result<(), StoreError> {
-        let changed = self.metadata.change(move |session| {
+        let changed = self.metadata.change_as(Durability::Volatile, move |session| {
             session.changed = true;
             let stored = (|| {
                 let mut table = session.txn.open_table(FREED).map_err(database_error)?;

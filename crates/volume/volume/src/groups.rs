@@ -6,6 +6,13 @@
 //! ```
 //! Jobs see all that was changed before them, as they read through the same transaction. A group that is too large for a
 //! batch is committed at once, and so is each group of a volume that has no log.
+//!
+//! **Volatile changes** are answered when they are made. Their rows wait for the batch of the next durable change, or for one of
+//! their own: when they are many, and half a second after the first (`background.rs`). So the log has all changes in the order in which they were made, and a
+//! durable one is answered when those before it are durable, too.
+//!
+//! *Numbers:* each group that changes something has the next one ([`Shared::made`]). What is durable goes up to one of them
+//! ([`Shared::durable`]). Who promises something that stands on a change waits for its number.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::vec;
@@ -15,28 +22,38 @@ use redb::Database;
 use tokio::sync::Notify;
 
 use crate::backend::Connection;
-use crate::database::{
-    Answer, Before, Job, Session, Stopped, Writes, contained, database_error, given_up, stopped,
-};
+use crate::database::{Answer, Job, Session, contained, database_error, stopped};
+use crate::jobs::{Before, When, Writes};
 use crate::load::Space;
 use crate::metadata_log::{Appended, Mark, MetadataLog};
 use crate::recent::Recent;
 use crate::replay::{self, Replayed};
 use crate::room::{Allowance, Room};
 use crate::rows::Transaction;
+use crate::stopped::{Stopped, given_up};
 
 /// What others see of the metadata thread.
 #[derive(Default)]
 pub(crate) struct Shared {
     pub(crate) stopped: Stopped,
     pub(crate) recent: Recent,
-    /// Groups that have changed something.
+    /// Times that changes were made durable, a group or several.
     pub(crate) groups: AtomicU64,
+    /// The number of the last group that has changed something; before anybody is answered.
+    pub(crate) made: AtomicU64,
+    /// The number of the last one that is durable, with all before it.
+    pub(crate) durable: AtomicU64,
     /// Transactions that were committed.
     pub(crate) commits: AtomicU64,
-    /// Something is in the log and not in the database: the first such change since the last commit.
+    /// Something was changed and is not in the database: the first such change since the last commit.
     pub(crate) waiting: Notify,
 }
+
+/// Bytes of volatile changes after which they get a batch of their own: what waits takes little of the log, and a durable change
+/// behind it writes no more than this besides its own.
+const VOLATILE_MAX: usize = 256 << 10;
+/// A part of the largest batch, for small logs.
+const VOLATILE_PART: usize = 4;
 
 /// What the metadata thread works with.
 pub(crate) struct Groups<'a> {
@@ -119,51 +136,93 @@ impl<'a> Groups<'a> {
         let (txn, allowance) = self.ready().inspect_err(|error| shared.stopped.tell(error))?;
         let mut session = Session::new(&txn, &mut self.space, &shared.recent, allowance);
         session.writes = self.writes;
-        let mut answers: Vec<Answer> = Vec::new();
+        session.before = shared.made.load(Ordering::Relaxed);
+        session.durable = shared.durable.load(Ordering::Relaxed);
+        let mut answers: Vec<(When, Answer)> = Vec::new();
         while !session.gave_up
             && (!session.changed || session.allowance.add >= allowance.add / 2)
             && let Some(job) = jobs.next()
         {
-            answers.push((job.run)(&mut session));
+            let when = job.when();
+            answers.push((when, (job.run)(&mut session)));
         }
         if !session.gave_up {
             session.end();
         }
-        let Session { changed, failed, gave_up, found, .. } = session;
+        let Session { changed, failed, gave_up, found, hurries, .. } = session;
         let broken = failed || txn.is_broken();
         self.open = Some(txn);
-        let ended = if gave_up {
+        let ran = if gave_up {
             shared.stopped.give_up();
             Err(given_up())
         } else {
             // Its own failures come first, as they say more; also one that nobody here was told of.
-            self.connection.check().and_then(|()| match broken {
-                true => Err(stopped()),
-                false => self.make_durable(changed),
-            })
+            self.connection.check().and_then(|()| if broken { Err(stopped()) } else { Ok(()) })
         };
+        let first = ran.is_ok() && self.count(changed);
+        let somebody_waits = answers.iter().any(|(when, _)| *when == When::Durable);
+        let (now, then): (Vec<_>, Vec<_>) = match ran {
+            Err(_) => (Vec::new(), answers),
+            Ok(()) => answers.into_iter().partition(|(when, _)| match when {
+                When::Made => true,
+                When::Look => !somebody_waits,
+                When::Durable => false,
+            }),
+        };
+        let mut found = Some(found);
+        if ran.is_ok() && !somebody_waits {
+            shared.recent.add(found.take().unwrap_or_default());
+        }
+        now.into_iter().for_each(|(_, answer)| answer(true));
+        let ended = ran.and_then(|()| match somebody_waits || hurries || self.are_many() {
+            true => self.make_durable(),
+            false => Ok(()),
+        });
         let durable = ended.as_ref().inspect_err(|error| shared.stopped.tell(error)).is_ok();
         if durable {
-            shared.recent.add(found);
+            shared.recent.add(found.unwrap_or_default());
         }
-        answers.into_iter().for_each(|answer| answer(durable));
+        then.into_iter().for_each(|(_, answer)| answer(durable));
         ended?;
         if self.log.as_ref().is_some_and(MetadataLog::is_due) {
             self.commit().inspect_err(|error| shared.stopped.tell(error))?;
         }
+        if first && !self.room.is_committed() {
+            shared.waiting.notify_one();
+        }
         Ok(())
     }
 
-    fn make_durable(&mut self, changed: bool) -> Result<(), StoreError> {
+    /// Takes note of what a group has changed; whether it is the first since the last commit.
+    fn count(&mut self, changed: bool) -> bool {
+        let Some(txn) = &mut self.open else { return false };
+        let amount = txn.batch().take_amount();
+        let any = amount.by_table.iter().any(|count| *count > 0);
+        debug_assert!(changed || !any, "a change of rows does not say that it is one: {amount:?}");
+        if !any {
+            return false;
+        }
+        let first = self.room.is_committed();
+        self.room.add(&amount);
+        self.shared.made.fetch_add(1, Ordering::AcqRel);
+        first
+    }
+
+    /// Whether so many volatile changes wait that they are made durable before others come.
+    fn are_many(&mut self) -> bool {
+        let most = self.log.as_ref().map_or(0, |log| (log.batch_max() / VOLATILE_PART).min(VOLATILE_MAX));
+        // Without a log they wait for the commit.
+        most > 0
+            && self.open.as_mut().is_some_and(|txn| txn.batch().size() > most || txn.batch().is_overflown())
+    }
+
+    fn make_durable(&mut self) -> Result<(), StoreError> {
+        let made = self.shared.made.load(Ordering::Relaxed);
         let Some(txn) = &mut self.open else { return Ok(()) };
-        let rows = txn.changed_rows();
-        if rows == 0 {
+        if txn.changed_rows() == 0 {
             return Ok(());
         }
-        debug_assert!(changed, "a change of {rows} rows does not say that it is one");
         self.shared.groups.fetch_add(1, Ordering::Relaxed);
-        let first = self.room.is_committed();
-        self.room.add(txn.batch());
         let appended = match &mut self.log {
             Some(log) => log.append(txn.batch()),
             None => Ok(Appended::CommitInstead),
@@ -171,9 +230,7 @@ impl<'a> Groups<'a> {
         txn.batch().clear();
         match appended {
             Ok(Appended::Durable) => {
-                if first {
-                    self.shared.waiting.notify_one();
-                }
+                self.shared.durable.store(made, Ordering::Release);
                 Ok(())
             }
             Ok(Appended::CommitInstead) => self.commit(),
@@ -242,6 +299,7 @@ impl<'a> Groups<'a> {
             _ => self.connection.check().and(Err(error)),
         })?;
         self.shared.commits.fetch_add(1, Ordering::Relaxed);
+        self.shared.durable.store(self.shared.made.load(Ordering::Relaxed), Ordering::Release);
         // What is known of links is known of one transaction.
         self.space.forget_links();
         self.room.committed();

@@ -85,7 +85,8 @@ impl Stream {
             self.zero_mapped(core, last * CLUSTER, end, Durability::Durable).await?;
             self.drop_clusters(core, first, last, true).await
         } else {
-            self.zero_mapped(core, offset, end, Durability::Durable).await
+            self.zero_mapped(core, offset, end, Durability::Durable).await?;
+            self.settle(core).await
         }
     }
 

@@ -17,9 +17,12 @@
 //!   crash can show anyone else's old data, without a record of which blocks have been written.
 //! * A cluster is given back only after it left every map, every earlier read has ended, and it is zero on disk.
 //! * Once a flush of the device has failed none succeeds, whoever asks, until the volume is opened again (`fail_stop.rs`).
-//! * What a change says is durable in the metadata log, or committed in the database, before it is answered; after a write of
-//!   the log or a commit has failed the volume stops (`groups.rs`, `metadata_log.rs`).
-//! * What was read of names and files lately is in memory as the last durable group left it (`recent.rs`).
+//! * What a change says is durable in the metadata log, or committed in the database, before it is answered, unless it is volatile:
+//!   those are durable with what comes after them, and not out of order (`groups.rs`). After a write of the log or a commit has
+//!   failed the volume stops (`metadata_log.rs`).
+//! * What is done outside of the database because of a change waits until that is durable: data goes into clusters that were free
+//!   after their mapping is, or they stand in the list of freed ones (`lent.rs`), and what was freed is zeroed after that is.
+//! * What was read of names and files lately is in memory as the last group left it that was answered (`recent.rs`).
 //! * A stream that anybody can change is in memory once (`registry.rs`), and its map says what is committed.
 //!
 //! This differs from the first design, which marked mapped space *unwritten* and logged each first write: with
@@ -46,6 +49,8 @@ mod gate;
 mod groups;
 mod holes;
 mod integrity;
+mod jobs;
+mod known;
 mod leftovers;
 mod lent;
 mod links;
@@ -66,8 +71,10 @@ mod rows;
 mod shadow;
 mod sizes;
 mod snapshots;
+mod stopped;
 mod store;
 mod stream;
+mod stream_records;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use block_device::Durability;
 use file_store::StoreError;
 use volume_format::CLUSTER;
 
@@ -11,6 +12,7 @@ use crate::copy::Written;
 use crate::core::Core;
 use crate::database::Session;
 use crate::extents::Extent;
+use crate::lent::FEW;
 use crate::registry::Pin;
 use crate::stream::Stream;
 
@@ -54,13 +56,14 @@ impl Stream {
         &self,
         core: &Core,
         written: &Written,
+        lends: bool,
         now_mapped: &mut Vec<Clusters>,
     ) -> Result<Vec<Clusters>, StoreError> {
         let (offset, end) = (written.offset, written.offset + written.data.len() as u64);
         let (first, last) = (offset / CLUSTER, end.div_ceil(CLUSTER));
         let (mapped, shared) = self.map.read().covers(first, last);
         if !mapped {
-            *now_mapped = self.map_needed(core, first, last).await?;
+            *now_mapped = self.map_needed(core, (first, last), lends).await?;
         }
         let mut replaced = Vec::new();
         if shared {
@@ -73,13 +76,32 @@ impl Stream {
         Ok(replaced)
     }
 
-    /// Maps the holes of `first..last`, and returns them; where writes go on one behind the other, what comes next, too.
-    async fn map_needed(&self, core: &Core, first: u64, last: u64) -> Result<Vec<Clusters>, StoreError> {
+    /// Maps the holes of `first..last`, and returns them; where writes go on one behind the other, what comes next, too. If it `lends`,
+    /// a few of them get clusters that are ready, and wait for no disk.
+    async fn map_needed(
+        &self,
+        core: &Core,
+        (first, last): Clusters,
+        lends: bool,
+    ) -> Result<Vec<Clusters>, StoreError> {
         let window = self.ahead.plan(first, last, self.size().div_ceil(CLUSTER));
         let end = window.map_or(last, |(_, to)| to.max(last));
         let _clusters = self.clusters.lock(first, end - first).await;
         let needed = self.map.read().holes(first, last);
         let holes = needed.iter().map(|(first, count)| (*first, first + count)).collect();
+        if lends && window.is_none() && (1..=FEW).contains(&count(&needed)) {
+            let (key, filling, now) = (self.key, Arc::clone(&core.filling), core.clock.now());
+            let wanted = needed.clone();
+            let mapped = core.metadata.change_as(Durability::Volatile, move |session| {
+                session.map_lent(key, &wanted, &filling, now)
+            });
+            if let Some(extents) = mapped.await? {
+                // Before anybody can find them in the map, and write.
+                self.stands_on_changes(core);
+                self.put_extents(&extents);
+                return Ok(holes);
+            }
+        }
         self.map_holes(core, needed, window).await?;
         Ok(holes)
     }

@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use block_device::Durability;
 use file_store::names::{check as check_name, fold};
 use file_store::{FileId, NAMES_MAX, StoreError, StoreErrorKind};
 use volume_format::{Entry, FEATURE_NAMES, Inode, OtherName};
@@ -76,12 +77,13 @@ impl Core {
         file: u64,
         (to, name): (u64, String),
         replace: bool,
+        durability: Durability,
     ) -> Result<(), StoreError> {
         let _operation = self.begin()?;
         loop {
             let allowed = *self.features.lock().await & FEATURE_NAMES != 0;
             let (core, name, now) = (Arc::clone(&self), name.clone(), self.clock.wall().0);
-            let linked = self.metadata.change(move |session| {
+            let linked = self.metadata.change_as(durability, move |session| {
                 let old = session.check_link(&core, file, (to, &name), replace)?;
                 if !allowed {
                     return Ok(false);

@@ -3,7 +3,7 @@
 use file_store::names::{check as check_name, fold};
 use file_store::{
     Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, InfoChange,
-    STREAMS_MAX, StoreError, StoreErrorKind, Times,
+    StoreError, StoreErrorKind, Times,
 };
 use redb::ReadableTable;
 use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
@@ -17,6 +17,29 @@ use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
 
 fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("{what} {error}"))
+}
+
+pub(crate) fn no_name(name: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::NotFound, format!("there is no {name}"))
+}
+
+/// What the record of a file that has its names says, but for the space that it takes.
+fn info_of(file: u64, inode: &Inode) -> FileInfo {
+    FileInfo {
+        file: FileId(file),
+        parent: FileId(inode.parent),
+        kind: if inode.directory { FileKind::Directory } else { FileKind::File },
+        names: 1 + inode.others.len() as u32,
+        size: inode.streams.iter().find(|stream| stream.id == 0).map_or(0, |stream| stream.size),
+        allocated: 0,
+        attributes: Attributes(inode.attributes),
+        times: Times {
+            created: inode.times[0],
+            accessed: inode.times[1],
+            written: inode.times[2],
+            changed: inode.times[3],
+        },
+    }
 }
 
 /// No path has more directories; a longer chain is a loop.
@@ -58,7 +81,11 @@ impl Session<'_> {
 
     pub(crate) fn put_inode(&mut self, file: u64, inode: &Inode) -> Result<(), StoreError> {
         self.changed = true;
-        self.forget(file);
+        if let Some((known, measured)) = self.recent.take_info(file, &mut self.found) {
+            let names = if known.names == 0 { 0 } else { 1 + inode.others.len() as u32 };
+            let info = FileInfo { names, allocated: known.allocated, ..info_of(file, inode) };
+            self.found.add_info(info, measured);
+        }
         let mut table = self.txn.open_table(INODES).map_err(database_error)?;
         table.insert(file, inode.encode().as_slice()).map_err(database_error)?;
         Ok(())
@@ -120,8 +147,18 @@ impl Session<'_> {
 
     pub(crate) fn lookup(&self, directory: u64, name: &str) -> Result<Entry, StoreError> {
         self.directory(directory)?;
+        self.find(directory, name)?.ok_or_else(|| no_name(name))
+    }
+
+    /// As [`Session::lookup`], for those who ask again.
+    pub(crate) fn look_up(&mut self, directory: u64, name: &str) -> Result<Entry, StoreError> {
+        self.directory(directory)?;
         let found = self.find(directory, name)?;
-        found.ok_or_else(|| StoreError::new(StoreErrorKind::NotFound, format!("there is no {name}")))
+        match &found {
+            Some(entry) => self.found.add_entry(directory, entry),
+            None => self.found.add_missing(directory, name),
+        }
+        found.ok_or_else(|| no_name(name))
     }
 
     pub(crate) fn put_entry(&mut self, directory: u64, entry: &Entry) -> Result<(), StoreError> {
@@ -130,6 +167,7 @@ impl Session<'_> {
         self.recent.forget_name(directory, &folded, &mut self.found);
         let mut table = self.txn.open_table(ENTRIES).map_err(database_error)?;
         table.insert((directory, folded.as_str()), entry.encode().as_slice()).map_err(database_error)?;
+        self.found.add_entry(directory, entry);
         Ok(())
     }
 
@@ -139,6 +177,7 @@ impl Session<'_> {
         self.recent.forget_name(directory, &folded, &mut self.found);
         let mut table = self.txn.open_table(ENTRIES).map_err(database_error)?;
         table.remove((directory, folded.as_str())).map_err(database_error)?;
+        self.found.add_missing(directory, name);
         Ok(())
     }
 
@@ -186,6 +225,9 @@ impl Session<'_> {
             self.put_security(file, &new.security)?;
         }
         self.touch_directory(directory, now)?;
+        // Whoever makes it asks for it next.
+        self.found.add_info(info_of(file, &inode), true);
+        self.found.add_security(file, &new.security);
         Ok(file)
     }
 
@@ -332,22 +374,8 @@ impl Session<'_> {
     /// What the database knows of a file, but for the space that it takes; streams in memory may know more.
     pub(crate) fn info(&self, file: u64) -> Result<FileInfo, StoreError> {
         let inode = self.inode(file)?;
-        let size = inode.streams.iter().find(|stream| stream.id == 0).map_or(0, |stream| stream.size);
-        Ok(FileInfo {
-            file: FileId(file),
-            parent: FileId(inode.parent),
-            kind: if inode.directory { FileKind::Directory } else { FileKind::File },
-            names: if self.is_orphan(file)? { 0 } else { 1 + inode.others.len() as u32 },
-            size,
-            allocated: 0,
-            attributes: Attributes(inode.attributes),
-            times: Times {
-                created: inode.times[0],
-                accessed: inode.times[1],
-                written: inode.times[2],
-                changed: inode.times[3],
-            },
-        })
+        let info = info_of(file, &inode);
+        Ok(FileInfo { names: if self.is_orphan(file)? { 0 } else { info.names }, ..info })
     }
 
     /// Space that a stream takes in the database, in bytes.
@@ -423,49 +451,6 @@ impl Session<'_> {
         let mut table = self.txn.open_table(SECURITY).map_err(database_error)?;
         table.insert(file, descriptor).map_err(database_error)?;
         Ok(())
-    }
-
-    /// The stream of that name, if there is one.
-    pub(crate) fn find_stream(&self, file: u64, name: &str) -> Result<Option<StreamRecord>, StoreError> {
-        let folded = fold(name);
-        let found = self.inode(file)?.streams.into_iter().find(|stream| fold(&stream.name) == folded);
-        Ok(found)
-    }
-
-    /// Why a stream of that name is not there.
-    pub(crate) fn no_stream(name: &str) -> StoreError {
-        match name {
-            "" => StoreError::new(StoreErrorKind::IsADirectory, "a directory has no data"),
-            _ => StoreError::new(StoreErrorKind::NotFound, format!("there is no stream {name}")),
-        }
-    }
-
-    /// Makes a named stream, which is not there yet.
-    pub(crate) fn create_stream(
-        &mut self,
-        file: u64,
-        name: &str,
-        now: u64,
-    ) -> Result<StreamRecord, StoreError> {
-        check_name(name)?;
-        let mut inode = self.changeable(file)?;
-        if inode.streams.len() >= STREAMS_MAX {
-            return Err(StoreError::new(
-                StoreErrorKind::InvalidArgument,
-                format!("a file has at most {STREAMS_MAX} streams"),
-            ));
-        }
-        let record = StreamRecord { id: inode.next_stream, name: name.to_owned(), size: 0 };
-        // Never reused, so that what was of a removed stream is never taken for the new one's.
-        inode.next_stream = inode.next_stream.checked_add(1).ok_or_else(|| {
-            StoreError::new(StoreErrorKind::InvalidArgument, "the file has had all streams it can have")
-        })?;
-        inode.streams.push(record.clone());
-        inode.times[3] = now;
-        self.spend(ROW_OF_FILE)?;
-        let stored = self.put_inode(file, &inode);
-        self.fatal(stored)?;
-        Ok(record)
     }
 }
 

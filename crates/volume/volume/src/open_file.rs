@@ -19,6 +19,8 @@ pub(crate) struct Handle {
     id: u64,
     /// It does not share deletion, and so keeps the size.
     keeps: bool,
+    /// Whether what it changes besides data is durable when that completes.
+    durability: Durability,
 }
 
 impl Drop for Handle {
@@ -31,8 +33,8 @@ impl Drop for Handle {
 
 impl Handle {
     /// Takes over an open that the registry has counted under `id`.
-    pub(crate) fn new(pin: Pin, access: Access, share: Share, id: u64) -> Self {
-        Self { pin: Arc::new(pin), access, id, keeps: !share.delete }
+    pub(crate) fn new(pin: Pin, (access, share): (Access, Share), id: u64, durability: Durability) -> Self {
+        Self { pin: Arc::new(pin), access, id, keeps: !share.delete, durability }
     }
 
     /// Who keeps the size waits for changes of it that were allowed before this open was counted. Later ones are refused: each looks
@@ -110,14 +112,14 @@ impl OpenFile for Handle {
 
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()> {
         let (since, len) = (self.pin.core().clock.now(), data.len() as u64);
-        let by = self.id;
+        let (by, lends) = (self.id, self.durability == Durability::Volatile);
         self.change(move |pin| async move {
             let end = check_range(offset, len)?;
             if len > 0 && end > pin.stream().size() {
                 // The write asks for `sizing` before anything else can run.
                 pin.stream().may_resize(pin.core(), Some(by))?;
             }
-            let write = pin.stream().write(pin.core(), offset, data, durability);
+            let write = pin.stream().write(pin.core(), offset, data, durability, lends);
             let written = pin.core().counted(IoKind::Write, len, since, write).await;
             map_what_is_due(&pin);
             written
@@ -169,8 +171,8 @@ impl OpenFile for Handle {
     }
 
     fn set_size(&self, size: u64) -> StoreFuture<'_, ()> {
-        let by = self.id;
-        self.change(move |pin| async move { pin.stream().set_size(pin.core(), size, by).await })
+        let (by, durability) = (self.id, self.durability);
+        self.change(move |pin| async move { pin.stream().set_size(pin.core(), size, by, durability).await })
     }
 
     fn allocated_ranges(&self, offset: u64, len: u64, limit: usize) -> StoreFuture<'_, Vec<Range>> {

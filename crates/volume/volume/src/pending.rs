@@ -8,7 +8,7 @@
 
 use file_store::StoreError;
 use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
-use volume_format::{BatchWriter, Table};
+use volume_format::{Amount, Table};
 
 use crate::database::database_error;
 use crate::rows::Rows;
@@ -47,9 +47,9 @@ fn row_bytes(table: Table) -> (u64, bool) {
 }
 
 /// How many rows were changed that may be long: those of the other tables have a fixed length.
-pub(crate) fn may_be_long(changes: &BatchWriter) -> u64 {
+pub(crate) fn may_be_long(changes: &Amount) -> u64 {
     let of = |(table, count): (Table, &u32)| if row_bytes(table).1 { 0 } else { u64::from(*count) };
-    Table::ALL.into_iter().zip(changes.changes_by_table()).map(of).sum()
+    Table::ALL.into_iter().zip(&changes.by_table).map(of).sum()
 }
 
 /// The most bytes of pages that so many rows of a table take, but for leaves that are larger than a page.
@@ -102,14 +102,14 @@ pub(crate) struct Pending {
 
 impl Pending {
     /// Rows are changed.
-    pub(crate) fn add(&mut self, changes: &BatchWriter) {
-        for (table, count) in changes.changes_by_table().iter().enumerate() {
+    pub(crate) fn add(&mut self, changes: &Amount) {
+        for (table, count) in changes.by_table.iter().enumerate() {
             self.changed[table] = self.changed[table].saturating_add(u64::from(*count));
             if let Some(rows) = &mut self.rows {
                 rows[table] = rows[table].saturating_add(u64::from(*count));
             }
         }
-        self.bytes = self.bytes.saturating_add(changes.bytes() as u64);
+        self.bytes = self.bytes.saturating_add(changes.bytes);
     }
 
     /// Whether nothing is pending.
@@ -233,7 +233,7 @@ mod tests {
                             }
                         }
                     }
-                    pending.add(txn.batch());
+                    pending.add(&txn.batch().take_amount());
                     txn.batch().clear();
                     let taken = allocated(&txn).saturating_sub(before);
                     let reckoned = pending.takes();

@@ -1,12 +1,14 @@
 //! What was read of names, records and descriptors lately, so that asking again needs no way to the metadata thread.
 //!
 //! ```text
-//!   metadata thread:  reads a row ─► `Found` of its group ─ durable ─► Recent       writes a row ─► forgotten in both
+//!   metadata thread:  reads or writes a row ─► `Found` of its group ─ answered ─► Recent       writes a row ─► forgotten in Recent first
 //!   anybody:          Recent, or a job for the metadata thread
 //! ```
 //! Invariants:
-//! * A row is in here as the last durable group left it: what a group reads comes in after it is durable only, and what it
-//!   writes is forgotten before. So nobody is told what a crash could take back.
+//! * A row is in here as the last group left it that was answered: what a group reads and writes comes in when its jobs are
+//!   answered, after it is durable if one of them waits for that, and what was there before is forgotten while it runs. So nobody is
+//!   told what a crash could take back, unless it was changed as such.
+//! * That a name is not there is known of directories that are: their numbers are never given out again.
 //! * Whoever joins rows with what streams know in memory sees by [`Recent::version`] that a row was written meanwhile.
 
 use std::collections::BTreeMap;
@@ -26,8 +28,8 @@ pub(crate) struct Found {
     /// What the database says of files, and whether that it says how much space they take; streams in memory may know
     /// more.
     infos: BTreeMap<u64, (FileInfo, bool)>,
-    /// Names by directory and folded name.
-    entries: BTreeMap<(u64, String), Entry>,
+    /// Names by directory and folded name; `None` of those that are not there.
+    entries: BTreeMap<(u64, String), Option<Entry>>,
     /// Security descriptors.
     security: BTreeMap<u64, Arc<[u8]>>,
 }
@@ -39,7 +41,12 @@ impl Found {
     }
 
     pub(crate) fn add_entry(&mut self, directory: u64, entry: &Entry) {
-        self.entries.insert((directory, names::fold(&entry.name)), entry.clone());
+        self.entries.insert((directory, names::fold(&entry.name)), Some(entry.clone()));
+    }
+
+    /// A directory that is there has no such name.
+    pub(crate) fn add_missing(&mut self, directory: u64, name: &str) {
+        self.entries.insert((directory, names::fold(name)), None);
     }
 
     pub(crate) fn add_security(&mut self, file: u64, descriptor: &[u8]) {
@@ -68,7 +75,7 @@ fn take_over<K: Ord, V>(kept: &mut BTreeMap<K, V>, found: BTreeMap<K, V>) {
     kept.extend(found);
 }
 
-/// The rows of durable groups.
+/// The rows of groups that were answered.
 #[derive(Default)]
 pub(crate) struct Recent {
     rows: Mutex<Found>,
@@ -86,7 +93,8 @@ impl Recent {
         self.rows.lock().infos.get(&file).cloned()
     }
 
-    pub(crate) fn entry(&self, directory: u64, name: &str) -> Option<Entry> {
+    /// What has a name: `Some(None)` if it is known that nothing has.
+    pub(crate) fn entry(&self, directory: u64, name: &str) -> Option<Option<Entry>> {
         let key = (directory, names::fold(name));
         self.rows.lock().entries.get(&key).cloned()
     }
@@ -95,7 +103,7 @@ impl Recent {
         self.rows.lock().security.get(&file).cloned()
     }
 
-    /// A group is durable: what it read is true for everybody. On the metadata thread.
+    /// A group is answered: what it read and wrote is true for everybody. On the metadata thread.
     pub(crate) fn add(&self, found: Found) {
         if found.is_empty() {
             return;
@@ -111,6 +119,13 @@ impl Recent {
         found.forget_file(file);
         self.rows.lock().forget_file(file);
         self.version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// As [`Recent::forget_file`], of its record only: what was known of that.
+    pub(crate) fn take_info(&self, file: u64, found: &mut Found) -> Option<(FileInfo, bool)> {
+        let known = self.rows.lock().infos.remove(&file);
+        self.version.fetch_add(1, Ordering::SeqCst);
+        found.infos.remove(&file).or(known)
     }
 
     /// A name is about to be written. On the metadata thread.

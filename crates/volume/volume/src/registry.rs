@@ -156,6 +156,12 @@ impl Registry {
         streams.filter(|stream| stream.written.load(Ordering::Acquire) > 0).cloned().collect()
     }
 
+    /// Those that are longer than the database knows.
+    pub(crate) fn streams_grown(&self) -> Vec<Arc<Stream>> {
+        let streams = self.streams.values().map(|pinned| &pinned.stream);
+        streams.filter(|stream| stream.size() > stream.durable_size()).cloned().collect()
+    }
+
     /// Those that have space ahead of need, or of which the database says so.
     pub(crate) fn streams_ahead(&self) -> Vec<Arc<Stream>> {
         let streams = self.streams.values().map(|pinned| &pinned.stream);

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use file_store::{StoreError, StoreErrorKind};
 use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
-use volume_format::{BatchWriter, METADATA_LOG_MIN, Superblock, metadata_log_size};
+use volume_format::{Amount, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
 use crate::database::{Session, database_error};
 use crate::pending::{PAGE, Pending, may_be_long};
@@ -151,10 +151,10 @@ impl Room {
     }
 
     /// Rows were changed.
-    pub(crate) fn add(&mut self, changes: &BatchWriter) {
+    pub(crate) fn add(&mut self, changes: &Amount) {
         self.pending.add(changes);
         let long = &mut self.long;
-        long.bytes = long.bytes.map(|bytes| bytes.saturating_add(2 * changes.long_rows()));
+        long.bytes = long.bytes.map(|bytes| bytes.saturating_add(2 * changes.long_rows));
         let all = long.bytes.unwrap_or_else(|| self.meter.length.load(Ordering::Acquire));
         // Copied, and perhaps cut in two.
         let left = all.saturating_mul(2).saturating_sub(long.copied);
@@ -372,7 +372,8 @@ mod tests {
                 extents.insert((7, 0, at), (at, 1, 0)).expect("insert");
             }
             drop(extents);
-            room.iter_mut().for_each(|room| room.add(txn.batch()));
+            let amount = txn.batch().take_amount();
+            room.iter_mut().for_each(|room| room.add(&amount));
             txn.batch().clear();
         };
         change(&mut txn, &mut []);

@@ -5,14 +5,18 @@
 //! * A size that volatile writes have grown is committed only after a flush of the device: else a crash could show,
 //!   in what such a write covered, bytes that were cut off before.
 //! * Cutting: the smaller size is committed before clusters go, so that a crash leaves clusters, not a hole in the
-//!   file.
+//!   file. A cut is durable when it completes, whoever makes it.
+//!
+//! A size that has been saved by a volatile change is the database's, and not durable yet: [`Stream::settle`] makes it so.
 
 use std::sync::atomic::Ordering;
 
+use block_device::Durability;
 use file_store::StoreError;
 use volume_format::CLUSTER;
 
 use crate::core::Core;
+use crate::database::no_room_to_grow;
 use crate::stream::{Stream, check_range};
 
 impl Stream {
@@ -23,10 +27,16 @@ impl Stream {
         }
     }
 
+    /// As [`Stream::show_size`], of one that the database is to know soon.
+    pub(crate) fn show_grown(&self, core: &Core, size: u64) {
+        self.show_size(size);
+        core.metadata.shared.waiting.notify_one();
+    }
+
     /// Commits `size` and shows it. Under `sizing`.
     pub(crate) async fn commit_size(&self, core: &Core, size: u64) -> Result<(), StoreError> {
         if size == self.durable_size() && size == self.size() {
-            return Ok(());
+            return self.settle(core).await;
         }
         self.flush_growth(core).await?;
         let (key, written) = (self.key, self.written.load(Ordering::Acquire));
@@ -59,20 +69,43 @@ impl Stream {
     /// Makes the size durable if a durable write that ended at `end` needs it.
     pub(crate) async fn cover(&self, core: &Core, end: u64) -> Result<(), StoreError> {
         if end <= self.durable_size() {
-            return Ok(());
+            return self.settle(core).await;
         }
         let _sizing = self.sizing.lock().await;
         self.commit_size(core, self.size()).await
     }
 
-    /// Makes completed writes and the size durable.
-    pub(crate) async fn flush(&self, core: &Core) -> Result<(), StoreError> {
-        if self.durable_size() == self.size() {
-            return Ok(core.device.flush().await?);
+    /// What is in the file stands on the changes that were made so far.
+    pub(crate) fn stands_on_changes(&self, core: &Core) {
+        self.stands_on.fetch_max(core.metadata.last_change(), Ordering::AcqRel);
+    }
+
+    /// Makes durable what the file stands on.
+    ///
+    /// # Errors
+    /// When the volume has stopped.
+    pub(crate) async fn settle(&self, core: &Core) -> Result<(), StoreError> {
+        let number = self.stands_on.load(Ordering::Acquire);
+        if number == 0 {
+            return Ok(());
         }
-        let _sizing = self.sizing.lock().await;
-        core.device.flush().await?;
-        self.commit_size(core, self.size()).await
+        core.metadata.settle(number).await?;
+        // Something later stays.
+        let _ = self.stands_on.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
+        Ok(())
+    }
+
+    /// Makes completed writes and the size durable, and all changes of the volume that have completed.
+    pub(crate) async fn flush(&self, core: &Core) -> Result<(), StoreError> {
+        let changed = core.metadata.last_change();
+        if self.durable_size() == self.size() {
+            core.device.flush().await?;
+        } else {
+            let _sizing = self.sizing.lock().await;
+            core.device.flush().await?;
+            self.commit_size(core, self.size()).await?;
+        }
+        core.metadata.settle(changed).await
     }
 
     /// Whether the size may become another one, though others have the stream open: `by` is the open that changes it, if it is one.
@@ -80,21 +113,35 @@ impl Stream {
         core.registry.lock().check_resize(self.key, by)
     }
 
-    /// Cuts or grows the stream, for an open.
-    pub(crate) async fn set_size(&self, core: &Core, size: u64, by: u64) -> Result<(), StoreError> {
+    /// Cuts or grows the stream, for an open. If volatile, the database learns later how far it has grown.
+    pub(crate) async fn set_size(
+        &self,
+        core: &Core,
+        size: u64,
+        by: u64,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
         check_range(0, size)?;
         let _sizing = self.sizing.lock().await;
         let old = self.size();
+        let is_volatile = durability == Durability::Volatile && size >= old;
         if size == old {
-            return self.commit_size(core, size).await;
+            return if is_volatile { Ok(()) } else { self.commit_size(core, size).await };
         }
         self.may_resize(core, Some(by))?;
+        if is_volatile && core.full {
+            return Err(no_room_to_grow());
+        }
         let from = size.min(old) / CLUSTER * CLUSTER;
         let _blocks = self.blocks.lock(from, u64::MAX - from).await;
         if size > old {
             self.zero_beyond(core, old, size).await?;
         }
         self.touch(core);
+        if is_volatile {
+            self.show_grown(core, size);
+            return Ok(());
+        }
         self.commit_size(core, size).await?;
         if size < old {
             self.drop_clusters(core, size.div_ceil(CLUSTER), u64::MAX / CLUSTER, false).await?;

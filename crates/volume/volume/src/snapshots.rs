@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use block_device::Durability;
 use file_store::{
     Difference, FileId, FileKind, NewSnapshot, SNAPSHOTS_MAX, Snapshot, SnapshotId, SnapshotStore, SpaceUse,
     StoreError, StoreErrorKind, StoreFuture, names,
@@ -189,7 +190,7 @@ impl Core {
     /// Gives up some files of deleted snapshots; whether there may be more to do.
     pub(crate) async fn shrink_snapshots(self: &Arc<Self>) -> Result<bool, StoreError> {
         let (core, now) = (Arc::clone(self), self.clock.wall().0);
-        let shrunk = self.metadata.change(move |session| {
+        let shrunk = self.metadata.change_as(Durability::Volatile, move |session| {
             let shrunk = session.shrink_snapshot(&core, now);
             // What cannot be read has changed nothing yet: the rest of the volume serves on.
             if session.changed { session.fatal(shrunk) } else { shrunk }

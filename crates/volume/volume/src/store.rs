@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use block_device::Durability;
 use file_store::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, FileStore, InfoChange,
     NewFile, OpenFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, SnapshotStore, StateChange,
@@ -11,11 +12,12 @@ use redb::ReadableTable;
 use shard_runtime::finish_anyway;
 use volume_format::CLUSTER;
 
-use crate::clusters::StreamKey;
 use crate::copy;
 use crate::core::Core;
-use crate::database::{Before, Session, database_error};
+use crate::database::{Session, database_error};
+use crate::jobs::Before;
 use crate::names::Goes;
+use crate::namespace::no_name;
 use crate::open_file::Handle;
 use crate::tables::{ROOT, SECURITY, STATE};
 use crate::volume::Volume;
@@ -29,60 +31,6 @@ fn check_security(descriptor: &[u8]) -> Result<(), StoreError> {
         return Err(invalid("a security descriptor has at most 64 KiB"));
     }
     Ok(())
-}
-
-/// What the stream in memory, or what it left behind, knows better than the database.
-pub(crate) struct Known {
-    pub(crate) size: u64,
-    pub(crate) written: u64,
-    /// Clusters; `None` when the database knows.
-    clusters: Option<u64>,
-}
-
-impl Known {
-    /// Puts what a stream in memory knows in the place of what the database says.
-    fn correct(&self, info: &mut FileInfo) {
-        info.size = self.size;
-        info.times.written = if self.written > 0 { self.written } else { info.times.written };
-        info.times.changed = info.times.changed.max(self.written);
-        info.allocated = self.clusters.map_or(info.allocated, |clusters| clusters * CLUSTER);
-    }
-}
-
-impl Core {
-    pub(crate) fn known(&self, key: StreamKey) -> Option<Known> {
-        let registry = self.registry.lock();
-        if let Some(stream) = registry.stream(key) {
-            let clusters = Some(stream.map.read().clusters());
-            let written = stream.written.load(std::sync::atomic::Ordering::Acquire);
-            return Some(Known { size: stream.size(), written, clusters });
-        }
-        let unsaved = registry.unsaved(key)?;
-        Some(Known { size: unsaved.size, written: unsaved.written, clusters: None })
-    }
-
-    /// What is known of a file without a way to the metadata thread.
-    fn recent_info(&self, file: u64) -> Option<FileInfo> {
-        let recent = self.metadata.recent()?;
-        let version = recent.version();
-        // Streams first: what they have saved meanwhile is in the row, and says the same.
-        let known = self.known((file, 0));
-        let (mut info, measured) = recent.info(file)?;
-        let complete = measured || known.as_ref().is_some_and(|known| known.clusters.is_some());
-        if recent.version() != version || !complete {
-            return None;
-        }
-        if let Some(known) = known {
-            known.correct(&mut info);
-        }
-        Some(info)
-    }
-
-    /// A time of writing that is set counts; what streams remember of earlier writes does not.
-    fn forget_written(&self, file: u64) {
-        let mut registry = self.registry.lock();
-        registry.forget_written(file);
-    }
 }
 
 impl Session<'_> {
@@ -131,15 +79,8 @@ impl FileStore for Volume {
         Box::pin(async move {
             let known = self.core.metadata.recent().and_then(|recent| recent.entry(directory.0, &name));
             let entry = match known {
-                Some(entry) => entry,
-                None => {
-                    let looked = self.core.metadata.look(move |session| {
-                        let entry = session.lookup(directory.0, &name)?;
-                        session.found.add_entry(directory.0, &entry);
-                        Ok(entry)
-                    });
-                    looked.await?
-                }
+                Some(entry) => entry.ok_or_else(|| no_name(&name))?,
+                None => self.core.metadata.look(move |session| session.look_up(directory.0, &name)).await?,
             };
             let kind = if entry.directory { FileKind::Directory } else { FileKind::File };
             Ok(DirectoryEntry { name: entry.name, file: FileId(entry.file), kind })
@@ -151,8 +92,7 @@ impl FileStore for Volume {
         Box::pin(async move {
             names::check(&name)?;
             check_security(&new.security)?;
-            let made =
-                self.core.metadata.change(move |session| session.create(directory.0, &name, &new, now));
+            let made = self.change(move |session| session.create(directory.0, &name, &new, now));
             Ok(FileId(made.await?))
         })
     }
@@ -161,7 +101,7 @@ impl FileStore for Volume {
         let (name, now) = (name.to_owned(), self.core.clock.wall().0);
         let core = Arc::clone(&self.core);
         Box::pin(async move {
-            let removed = self.core.metadata.change(move |session| {
+            let removed = self.change(move |session| {
                 let entry = session.lookup(directory.0, &name)?;
                 session.changeable(directory.0)?;
                 core.registry.lock().check_delete(entry.file)?;
@@ -183,7 +123,7 @@ impl FileStore for Volume {
         let (core, directory, name) = (Arc::clone(&self.core), to.0.0, to.1.to_owned());
         Box::pin(async move {
             names::check(&name)?;
-            finish_anyway(core.link(file.0, (directory, name), replace)).await
+            finish_anyway(core.link(file.0, (directory, name), replace, self.durability)).await
         })
     }
 
@@ -202,7 +142,7 @@ impl FileStore for Volume {
         let core = Arc::clone(&self.core);
         Box::pin(async move {
             names::check(&to_name)?;
-            let renamed = self.core.metadata.change(move |session| {
+            let renamed = self.change(move |session| {
                 session.rename_in(&core, (from, &from_name), (to, &to_name), replace, now)?;
                 core.attention.notify_one();
                 Ok(())
@@ -251,7 +191,7 @@ impl FileStore for Volume {
     fn set_info(&self, file: FileId, change: InfoChange) -> StoreFuture<'_, ()> {
         let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
         Box::pin(async move {
-            let set = self.core.metadata.change(move |session| {
+            let set = self.change(move |session| {
                 let mut change = change;
                 if change.changed.is_some() && change.written.is_none() {
                     // What only memory knows of the last write is kept before it is forgotten.
@@ -290,7 +230,7 @@ impl FileStore for Volume {
         let now = self.core.clock.wall().0;
         Box::pin(async move {
             check_security(&descriptor)?;
-            let stored = self.core.metadata.change(move |session| {
+            let stored = self.change(move |session| {
                 session.changeable(file.0)?;
                 session.spend(descriptor.len() as u64)?;
                 let stored = session
@@ -333,10 +273,8 @@ impl FileStore for Volume {
         let (from, to, now) = (from.to_owned(), to.to_owned(), self.core.clock.wall().0);
         let core = Arc::clone(&self.core);
         Box::pin(async move {
-            let renamed = self
-                .core
-                .metadata
-                .change(move |session| session.rename_stream(&core, file.0, (&from, &to), replace, now));
+            let renamed =
+                self.change(move |session| session.rename_stream(&core, file.0, (&from, &to), replace, now));
             renamed.await
         })
     }
@@ -345,7 +283,7 @@ impl FileStore for Volume {
         let (name, now) = (stream.to_owned(), self.core.clock.wall().0);
         let core = Arc::clone(&self.core);
         Box::pin(async move {
-            let removed = self.core.metadata.change(move |session| {
+            let removed = self.change(move |session| {
                 let mut inode = session.changeable(file.0)?;
                 let same = |name: &str, other: &str| names::fold(name) == names::fold(other);
                 let at = inode.streams.iter().position(|s| s.id != 0 && same(&s.name, &name));
@@ -370,7 +308,7 @@ impl FileStore for Volume {
     }
 
     fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
-        let (core, now) = (Arc::clone(&self.core), self.core.clock.wall().0);
+        let (core, now, durability) = (Arc::clone(&self.core), self.core.clock.wall().0, self.durability);
         Box::pin(async move {
             let before = Before::of(options.create_stream && !options.stream.is_empty());
             let opening = move |session: &mut Session<'_>| {
@@ -392,9 +330,10 @@ impl FileStore for Volume {
                 };
                 let pin = session.pin(&core, file.0, &record)?;
                 let id = core.registry.lock().add_open((file.0, record.id), access, share);
-                Ok(Handle::new(pin, access, share, id))
+                Ok(Handle::new(pin, (access, share), id, durability))
             };
-            Ok(Arc::new(self.core.metadata.ask(opening, before).await?.settled().await) as Arc<dyn OpenFile>)
+            Ok(Arc::new(self.core.metadata.ask(opening, before, durability).await?.settled().await)
+                as Arc<dyn OpenFile>)
         })
     }
 
@@ -414,15 +353,24 @@ impl FileStore for Volume {
         })
     }
 
+    fn volatile(&self) -> Option<Arc<dyn FileStore>> {
+        Some(Arc::new(Self { core: Arc::clone(&self.core), durability: Durability::Volatile }))
+    }
+
+    fn sync(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move { self.core.metadata.settle(self.core.metadata.last_change()).await })
+    }
+
     fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
         Some(self)
     }
 
     fn usage(&self) -> StoreFuture<'_, StoreUsage> {
         Box::pin(async move {
-            let asked = self.core.metadata.look(|session| {
-                Ok((session.space.free.total(), session.space.referenced, session.space.clusters))
-            });
+            let asked = self
+                .core
+                .metadata
+                .look(|session| Ok((session.available(), session.space.referenced, session.space.clusters)));
             let (free, referenced, clusters) = asked.await?;
             Ok(StoreUsage {
                 capacity: clusters * CLUSTER,
@@ -476,7 +424,7 @@ impl FileStore for Volume {
             if changes.iter().any(too_long) {
                 return Err(invalid("a row of durable state is too long"));
             }
-            let stored = self.core.metadata.change(move |session| {
+            let stored = self.change(move |session| {
                 let row =
                     |change: &StateChange| change.value.as_ref().map(|value| change.key.len() + value.len());
                 session.spend(changes.iter().filter_map(row).sum::<usize>() as u64)?;

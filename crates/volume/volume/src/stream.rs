@@ -45,7 +45,7 @@ use crate::ahead::{Ahead, Clusters};
 use crate::clusters::StreamKey;
 use crate::copy::Written;
 use crate::core::Core;
-use crate::database::no_space;
+use crate::database::no_room_to_grow;
 use crate::extents::{Extent, ExtentMap, Segment};
 use crate::registry::Unsaved;
 
@@ -57,6 +57,9 @@ pub(crate) struct Stream {
     pub(crate) durable_size: AtomicU64,
     /// When data was last written, if the database does not know; else 0.
     pub(crate) written: AtomicU64,
+    /// The number of the last volatile change that what is in the file stands on: that it is there, where its clusters lie, how long
+    /// the database says that it is. Nothing of the file is durable before that is.
+    pub(crate) stands_on: AtomicU64,
     pub(crate) map: RwLock<ExtentMap>,
     pub(crate) blocks: RangeLocks,
     pub(crate) clusters: RangeLocks,
@@ -76,6 +79,7 @@ impl Stream {
             size: AtomicU64::new(size),
             durable_size: AtomicU64::new(size),
             written: AtomicU64::new(0),
+            stands_on: AtomicU64::new(0),
             map: RwLock::new(map),
             blocks: RangeLocks::default(),
             clusters: RangeLocks::default(),
@@ -164,24 +168,26 @@ impl Stream {
         Ok(whole)
     }
 
-    /// Writes `data`, growing the stream as needed.
+    /// Writes `data`, growing the stream as needed. If it `lends`, as those of an open with volatile changes do, holes get clusters that
+    /// are ready.
     pub(crate) async fn write(
         &self,
         core: &Core,
         offset: u64,
         data: SharedBuf,
         durability: Durability,
+        lends: bool,
     ) -> Result<(), StoreError> {
         let end = check_range(offset, data.len() as u64)?;
         if data.is_empty() {
             return Ok(());
         }
         if end > self.size() {
-            return self.write_growing(core, offset, data, durability).await;
+            return self.write_growing(core, offset, data, durability, lends).await;
         }
         {
             let _blocks = self.lock_blocks(offset, end).await;
-            self.write_locked(core, offset, data, durability).await?;
+            self.write_locked(core, offset, data, durability, lends).await?;
         }
         self.touch(core);
         if durability == Durability::Durable { self.cover(core, end).await } else { Ok(()) }
@@ -193,15 +199,13 @@ impl Stream {
         offset: u64,
         data: SharedBuf,
         durability: Durability,
+        lends: bool,
     ) -> Result<(), StoreError> {
         let end = offset + data.len() as u64;
         let _sizing = self.sizing.lock().await;
         let size = self.size();
         if end > size && core.full {
-            // Its size could not become durable, with a flush or at the end.
-            return Err(no_space(
-                "there was no space for its metadata when the volume was opened, so no file grows",
-            ));
+            return Err(no_room_to_grow());
         }
         // Everything from the old end on changes its meaning. To the end of its last cluster, which goes if this fails.
         let _blocks = self.lock_blocks(offset.min(size), end.max(size).next_multiple_of(CLUSTER)).await;
@@ -209,7 +213,7 @@ impl Stream {
             self.zero_beyond(core, size, offset).await?;
         }
         let mut mapped = Vec::new();
-        let written = self.write_mapping(core, offset, data, durability, &mut mapped).await;
+        let written = self.write_mapping(core, offset, data, (durability, lends), &mut mapped).await;
         if let Err(error) = written {
             // Beyond the size nobody else has written to them.
             let from = offset.max(size.next_multiple_of(CLUSTER)) / CLUSTER;
@@ -220,7 +224,7 @@ impl Stream {
         match durability {
             Durability::Durable => self.commit_size(core, end.max(size)).await,
             Durability::Volatile => {
-                self.show_size(end.max(size));
+                self.show_grown(core, end.max(size));
                 Ok(())
             }
         }
@@ -237,10 +241,11 @@ impl Stream {
         offset: u64,
         data: SharedBuf,
         durability: Durability,
+        lends: bool,
     ) -> Result<(), StoreError> {
         let (first, last) = (offset.div_ceil(CLUSTER), (offset + data.len() as u64) / CLUSTER);
         let mut mapped = Vec::new();
-        let written = self.write_mapping(core, offset, data, durability, &mut mapped).await;
+        let written = self.write_mapping(core, offset, data, (durability, lends), &mut mapped).await;
         if let Err(error) = &written {
             // Others may have written to the rest of clusters that this has in part.
             self.unmap_again(core, error, &mapped, first, last).await;
@@ -254,12 +259,12 @@ impl Stream {
         core: &Core,
         offset: u64,
         data: SharedBuf,
-        durability: Durability,
+        (durability, lends): (Durability, bool),
         mapped: &mut Vec<Clusters>,
     ) -> Result<(), StoreError> {
         let (offset, data) = self.to_blocks(core, offset, data).await?;
         let written = Written { offset, data };
-        let replaced = self.make_writable(core, &written, mapped).await?;
+        let replaced = self.make_writable(core, &written, lends, mapped).await?;
         let Written { data, .. } = written;
         let mut segments = self.map.read().segments(offset, data.len() as u64);
         if !replaced.is_empty() {
@@ -356,7 +361,7 @@ impl Stream {
             if let Some(at) = present.iter().zip(expected.iter()).position(|(a, b)| a != b) {
                 return Ok(Some(at as u64));
             }
-            self.write_locked(core, offset, data, Durability::Durable).await?;
+            self.write_locked(core, offset, data, Durability::Durable, false).await?;
         }
         self.touch(core);
         self.cover(core, end).await?;
@@ -422,7 +427,7 @@ pub(crate) async fn copy_bytes(
     while done < len {
         let step = PIECE.min(len - done);
         let data = source.read_mapped(core, from + done, IoBuf::new(step as usize)).await?;
-        target.write_locked(core, to + done, data.freeze(), Durability::Durable).await?;
+        target.write_locked(core, to + done, data.freeze(), Durability::Durable, false).await?;
         done += step;
     }
     Ok(())

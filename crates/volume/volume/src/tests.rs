@@ -20,6 +20,7 @@ mod snapshots;
 mod stopped;
 mod thin;
 mod unshare;
+mod volatile;
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -46,6 +46,8 @@ pub struct FormatOptions {
 /// An open volume. Its background task lives on the shard that opened it; it serves all shards.
 pub struct Volume {
     pub(crate) core: Arc<Core>,
+    /// When its changes complete: see [`FileStore::volatile`].
+    pub(crate) durability: Durability,
 }
 
 /// What the batches of a log's next epoch have in common, and nobody else knows.
@@ -257,7 +259,7 @@ impl Volume {
         spawn_local(Arc::clone(&core).in_background());
         spawn_local(load::watch_size(Arc::downgrade(&core)));
         spawn_local(commit_now_and_then(Arc::downgrade(&core)));
-        Ok(Arc::new(Self { core }))
+        Ok(Arc::new(Self { core, durability: Durability::Durable }))
     }
 
     /// What its files have read, written and flushed since it was opened.
@@ -322,6 +324,14 @@ impl Volume {
         Ok(at)
     }
 
+    /// Runs a change; ends when it is durable, or made, as this is a volume of durable or of volatile changes.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.core.metadata.change_as(self.durability, f).await
+    }
+
     /// A stream, for work inside the volume.
     pub(crate) async fn pin(&self, file: FileId, name: &str) -> Result<Pin, StoreError> {
         let (name, core) = (name.to_owned(), Arc::clone(&self.core));
@@ -363,6 +373,8 @@ impl Session<'_> {
                 core.registry.lock().enter(read, core.clock.now())
             }
         };
+        // What was changed so far may be that the file is there.
+        stream.stands_on.fetch_max(self.last_change(), Ordering::AcqRel);
         Ok(Pin::new(Arc::clone(core), stream))
     }
 }

@@ -16,7 +16,7 @@ pub use field::Field;
 pub use inode::{Entry, Inode, OTHER_NAMES_MAX, OtherName, StreamRecord};
 pub use length::LengthRecord;
 pub use metadata_log::{
-    Batch, BatchId, BatchWriter, Change, Head, METADATA_LOG_MIN, Table, metadata_log_size,
+    Amount, Batch, BatchId, BatchWriter, Change, Head, METADATA_LOG_MIN, Table, metadata_log_size,
 };
 pub use snapshot::SnapshotRecord;
 pub use superblock::{

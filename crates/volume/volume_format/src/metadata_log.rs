@@ -125,32 +125,36 @@ pub struct BatchId {
     pub sequence: u64,
 }
 
+/// How much was changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Changes of rows of each table, in the order of [`Table::ALL`].
+    pub by_table: [u32; Table::ALL.len()],
+    /// Bytes of the changes, as far as they are held.
+    pub bytes: u64,
+    /// Bytes of those rows among them that are longer than a quarter of a block: a database does not keep as many in one page as of
+    /// others.
+    pub long_rows: u64,
+}
+
 /// Changes that are gathered to become a batch, in the order in which they are made.
 #[derive(Debug)]
 pub struct BatchWriter {
     /// With room for the head in front.
     bytes: Vec<u8>,
     changes: u32,
-    by_table: [u32; Table::ALL.len()],
     /// What it may become, in bytes.
     limit: usize,
     overflown: bool,
-    /// Bytes of long rows that were put.
-    long_rows: u64,
+    /// What [`BatchWriter::take_amount`] has not told yet.
+    untold: Amount,
 }
 
 impl BatchWriter {
     /// One that holds nothing yet, and at most `limit` bytes with its head and what is filled up.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self {
-            bytes: vec![0; HEAD],
-            changes: 0,
-            by_table: Default::default(),
-            limit,
-            overflown: false,
-            long_rows: 0,
-        }
+        Self { bytes: vec![0; HEAD], changes: 0, limit, overflown: false, untold: Amount::default() }
     }
 
     /// A row gets a value.
@@ -159,14 +163,15 @@ impl BatchWriter {
         self.change(table, PUT, key);
         sized(&mut self.bytes, value);
         let row = self.bytes.len() - before;
-        self.long_rows += if row > LONG_ROW { row as u64 } else { 0 };
-        self.bound();
+        self.untold.long_rows += if row > LONG_ROW { row as u64 } else { 0 };
+        self.bound(before);
     }
 
     /// A row goes.
     pub fn remove<'k>(&mut self, table: Table, key: &impl Field<'k>) {
+        let before = self.bytes.len();
         self.change(table, REMOVE, key);
-        self.bound();
+        self.bound(before);
     }
 
     /// A change as another batch has it.
@@ -179,7 +184,7 @@ impl BatchWriter {
 
     fn change<'k>(&mut self, table: Table, kind: u8, key: &impl Field<'k>) {
         self.changes = self.changes.saturating_add(1);
-        if let Some(changes) = self.by_table.get_mut(table as usize - 1) {
+        if let Some(changes) = self.untold.by_table.get_mut(table as usize - 1) {
             *changes = changes.saturating_add(1);
         }
         self.bytes.extend_from_slice(&[table as u8, kind]);
@@ -187,10 +192,12 @@ impl BatchWriter {
     }
 
     /// What is more than a batch can hold is only counted: it takes the memory of one row.
-    fn bound(&mut self) {
+    fn bound(&mut self, before: usize) {
         if self.overflown || self.bytes.len().next_multiple_of(BLOCK as usize) > self.limit {
             self.overflown = true;
             self.bytes.truncate(HEAD);
+        } else {
+            self.untold.bytes += (self.bytes.len() - before) as u64;
         }
     }
 
@@ -200,23 +207,9 @@ impl BatchWriter {
         self.changes
     }
 
-    /// How many changes were made of rows of each table, in the order of [`Table::ALL`].
-    #[must_use]
-    pub fn changes_by_table(&self) -> &[u32; Table::ALL.len()] {
-        &self.by_table
-    }
-
-    /// Bytes of the changes, as far as they are held.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes.len() - HEAD
-    }
-
-    /// Bytes of those rows among them that are longer than a quarter of a block: a database does not keep as many in one page as of
-    /// others.
-    #[must_use]
-    pub fn long_rows(&self) -> u64 {
-        self.long_rows
+    /// How much was changed since this was asked for the last time.
+    pub fn take_amount(&mut self) -> Amount {
+        std::mem::take(&mut self.untold)
     }
 
     /// Whether there were more than a batch can hold.
@@ -256,8 +249,7 @@ impl BatchWriter {
     pub fn clear(&mut self) {
         self.bytes.truncate(HEAD);
         self.changes = 0;
-        self.by_table = Default::default();
-        self.long_rows = 0;
+        self.untold = Amount::default();
         self.overflown = false;
     }
 }

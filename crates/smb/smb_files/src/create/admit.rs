@@ -259,18 +259,21 @@ impl Core {
         }
     }
 
-    /// A handle in the store, shared by all opens of the stream that need the same. It shares everything: who may do
-    /// what at the same time is decided here. What else is open in the store (a LUN on the file) still counts, both ways.
+    /// A handle in the store, shared by all opens of the stream that need the same, with durable changes or with volatile ones. It
+    /// shares everything: who may do what at the same time is decided here. What else is open in the store (a LUN on the file) still
+    /// counts, both ways.
     pub(crate) async fn store_handle(
         &self,
         open: &Open,
         write: bool,
         make_stream: bool,
     ) -> Result<Arc<dyn OpenFile>> {
+        let store = open.store();
+        let durable = Arc::ptr_eq(store, &self.store);
         {
             let mut state = open.node.state.lock();
             let stream = state.stream(&open.stream);
-            let known = if write { &stream.writer } else { &stream.reader };
+            let known = if write { stream.writer(durable) } else { &mut stream.reader };
             if let Some(handle) = known.as_ref().and_then(std::sync::Weak::upgrade) {
                 return Ok(handle);
             }
@@ -281,10 +284,10 @@ impl Core {
             access: Access { read: true, write, delete: false },
             share: Share::ALL,
         };
-        let handle = self.store.open(open.node.file, options).await?;
+        let handle = store.open(open.node.file, options).await?;
         let mut state = open.node.state.lock();
         let stream = state.stream(&open.stream);
-        let place = if write { &mut stream.writer } else { &mut stream.reader };
+        let place = if write { stream.writer(durable) } else { &mut stream.reader };
         *place = Some(Arc::downgrade(&handle));
         Ok(handle)
     }

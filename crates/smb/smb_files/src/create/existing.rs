@@ -194,9 +194,9 @@ impl Core {
                 attributes: Some(file_store::Attributes(attributes)),
                 ..file_store::InfoChange::default()
             };
-            self.store.set_info(open.node.file, change).await?;
+            open.store().set_info(open.node.file, change).await?;
             self.replace_ea(&open.node, plan.request.ea.unwrap_or_default()).await?;
-            self.remove_named_streams(&open.node).await?;
+            self.remove_named_streams(open).await?;
         }
         open.node.touched();
         // Others may have come in since admission, and cached what was there before.
@@ -206,14 +206,15 @@ impl Core {
     }
 
     /// Removes all named streams that nobody has open.
-    async fn remove_named_streams(&self, node: &Node) -> Result<()> {
+    async fn remove_named_streams(&self, of: &Open) -> Result<()> {
+        let node = &of.node;
         for stream in self.store.streams(node.file).await? {
             let open = {
                 let state = node.state.lock();
                 state.opens_of(&state.key_of(&stream.name)).next().is_some()
             };
             if !stream.name.is_empty() && !open {
-                self.store.remove_stream(node.file, &stream.name).await?;
+                of.store().remove_stream(node.file, &stream.name).await?;
             }
         }
         Ok(())

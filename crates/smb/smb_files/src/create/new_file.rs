@@ -35,7 +35,8 @@ impl Core {
             return refuse(NtStatus::DELETE_PENDING, "the directory is being deleted");
         }
         plan.asker.is_there()?;
-        let file = match self.store.create(directory.file, name, new).await {
+        let store = self.store_for(plan.caller, plan.request.options);
+        let file = match store.create(directory.file, name, new).await {
             Ok(file) => file,
             // Somebody was faster.
             Err(error) if error.kind() == StoreErrorKind::AlreadyExists => return Ok(Attempt::Again),
@@ -64,7 +65,7 @@ impl Core {
             Err(error) => {
                 // It was never there: nobody can have seen it, as the name is still locked.
                 plan.unwind.run().await;
-                if let Err(left) = self.store.remove(directory.file, name).await {
+                if let Err(left) = store.remove(directory.file, name).await {
                     tracing::warn!("a file that could not be made stays: {left}");
                 }
                 return Err(error);

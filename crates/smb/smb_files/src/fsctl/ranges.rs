@@ -58,7 +58,7 @@ impl Open {
         let new = if set_sparse(input) { old | sparse } else { old.without(sparse) };
         if new != old {
             let change = InfoChange { attributes: Some(Attributes(new.0)), ..InfoChange::default() };
-            self.core.store.set_info(self.node.file, change).await?;
+            self.store().set_info(self.node.file, change).await?;
             self.node.touched();
             self.core.watches.tell(&self.node, NotifyAction::MODIFIED, CompletionFilter::ATTRIBUTES);
         }

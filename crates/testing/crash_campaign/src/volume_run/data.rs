@@ -73,7 +73,8 @@ impl Worker<'_> {
     }
 
     fn durability(&self) -> Durability {
-        if self.dice.one_in(2) { Durability::Durable } else { Durability::Volatile }
+        let durable = self.dice.one_in(if self.hardly_durable { 30 } else { 2 });
+        if durable { Durability::Durable } else { Durability::Volatile }
     }
 
     /// A change of content begins: it may grow the file.
@@ -101,6 +102,10 @@ impl Worker<'_> {
             Ok(()) => {
                 self.run.rig.answered();
                 file.history.borrow_mut().complete(&begun, durable);
+                if durable {
+                    // Its file is there, and all that was changed before that was made.
+                    self.run.model.durable(file.made.get());
+                }
                 Ok(())
             }
             Err(error) => {
@@ -139,11 +144,13 @@ impl Worker<'_> {
 
     async fn flush(&self, file: &Rc<FileModel>, open: &Open) -> Result<(), Stop> {
         let (since, size) = (self.run.mark(), file.sizes.borrow().live);
+        let changes = self.run.model.changes();
         let began = file.history.borrow_mut().moment();
         match open.flush().await {
             Ok(()) => {
                 self.run.rig.answered();
                 self.run.flushed(&since);
+                self.run.model.durable(changes);
                 file.history.borrow_mut().flushed(began);
                 file.sizes.borrow_mut().flushed(size);
                 Ok(())
@@ -163,7 +170,13 @@ impl Worker<'_> {
         match open.set_size(size * SECTOR_BYTES).await {
             Ok(()) => {
                 self.run.rig.answered();
-                file.cut(size);
+                if self.is_relaxed(file) && size >= file.sizes.borrow().live {
+                    // It is known later. What lies between the ends is zero, or nothing.
+                    file.history.borrow_mut().grow(size as usize);
+                    file.sizes.borrow_mut().written(size, false);
+                } else {
+                    file.cut(size);
+                }
                 Ok(())
             }
             Err(error) => self.judge("a change of the size", &error, &since),

@@ -80,6 +80,20 @@ fn turn_around(log: &mut [u8]) {
     }
 }
 
+/// A batch without the first half of its changes, as long as it was; `None` of what is no such batch.
+fn later_half(batch: &[u8]) -> Option<Vec<u8>> {
+    let verified = Head::decode(batch).and_then(|head| head.verify(batch)).ok()?;
+    let changes: Vec<_> = verified.changes().collect::<Result<_, _>>().ok()?;
+    let mut writer = BatchWriter::new(batch.len());
+    changes.iter().skip(changes.len() / 2).for_each(|change| writer.copy(change));
+    // A shorter one would end the log.
+    let fits = writer.size() == batch.len();
+    let sealed = writer.seal(&verified.id).filter(|_| fits)?;
+    let mut half = vec![0; batch.len()];
+    half.get_mut(..sealed.len())?.copy_from_slice(sealed);
+    Some(half)
+}
+
 impl BlockDevice for Liar {
     fn geometry(&self) -> &Geometry {
         self.device.geometry()
@@ -108,6 +122,13 @@ impl BlockDevice for Liar {
             _ => self.does(Sabotage::VolumeCutsLogEarly),
         };
         let durability = if forgets { Durability::Volatile } else { durability };
+        let in_log = (self.log..self.data).contains(&offset);
+        if let Some(half) = later_half(&data).filter(|_| in_log && self.does(Sabotage::VolumeLogsOutOfOrder))
+        {
+            let mut buf = IoBuf::new(half.len());
+            buf.copy_from_slice(&half);
+            return self.device.write(offset, buf.freeze(), durability);
+        }
         self.device.write(offset, data, durability)
     }
 

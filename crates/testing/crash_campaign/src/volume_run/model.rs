@@ -1,7 +1,7 @@
 //! What was asked of the volume and what it answered.
 //!
 //! Each worker has a directory and files of its own and asks for one change of names at a time, so after a crash
-//! its names are those before the last unanswered change, or those after it.
+//! its names are those before the last unanswered change, or those after it; or, after volatile changes, one of `steps.rs`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -37,6 +37,11 @@ impl<T: Clone + PartialEq> Register<T> {
 
     pub(crate) fn admits(&self, value: &T) -> bool {
         self.0.contains(value)
+    }
+
+    /// What it is, when no change is under way.
+    pub(crate) fn live(&self) -> T {
+        self.0[0].clone()
     }
 
     /// What it is, is seen.
@@ -97,6 +102,8 @@ pub(crate) struct FileModel {
     pub(crate) owner: u32,
     /// The volume's number for it, once known.
     pub(crate) id: Cell<Option<u64>>,
+    /// The number of the volatile change that has made it; 0 if a durable one has.
+    pub(crate) made: Cell<u64>,
     pub(crate) history: RefCell<History>,
     pub(crate) sizes: RefCell<Sizes>,
     pub(crate) attributes: RefCell<Register<u32>>,
@@ -119,6 +126,8 @@ impl FileModel {
     }
 }
 
+/// The table of the rows that workers keep.
+pub(super) const TABLE: &str = "campaign";
 /// The directory within each worker's directory.
 pub(crate) const INNER: &str = "d";
 
@@ -134,6 +143,8 @@ pub(crate) struct Part {
     pub(crate) pending: RefCell<Option<Names>>,
     /// A row of durable state.
     pub(crate) state: RefCell<Register<u64>>,
+    /// What a crash may show instead of what there is, the oldest first.
+    pub(crate) steps: RefCell<Vec<Step>>,
     /// Snapshots of the directory that were asked for, the oldest first.
     pub(crate) frozen: RefCell<Vec<super::snapshots::FrozenModel>>,
 }
@@ -153,6 +164,8 @@ pub(crate) struct Model {
     pub(crate) parts: Vec<Rc<Part>>,
     files: Cell<u32>,
     generation: Cell<u32>,
+    /// Volatile changes that were answered.
+    pub(super) changes: Cell<u64>,
     /// The last end left the disks' caches alone.
     killed: Cell<bool>,
     /// Files without names that are open still.
@@ -167,12 +180,14 @@ impl Model {
             names: RefCell::default(),
             pending: RefCell::default(),
             state: RefCell::new(Register::new(0)),
+            steps: RefCell::default(),
             frozen: RefCell::default(),
         };
         Self {
             parts: (0..workers).map(|_| Rc::new(part())).collect(),
             files: Cell::new(0),
             generation: Cell::new(0),
+            changes: Cell::new(0),
             killed: Cell::new(false),
             ghosts: RefCell::default(),
         }
@@ -184,6 +199,7 @@ impl Model {
         Rc::new(FileModel {
             owner: self.files.get(),
             id: Cell::new(None),
+            made: Cell::new(0),
             history: RefCell::default(),
             sizes: RefCell::new(Sizes::new()),
             attributes: RefCell::new(Register::new(attributes)),
@@ -202,6 +218,10 @@ impl Model {
             if let Some(names) = part.pending.borrow().as_ref() {
                 names.values().for_each(|file| visit(file));
             }
+            // Those that a crash may bring back.
+            for step in part.steps.borrow().iter() {
+                step.names.values().for_each(|file| visit(file));
+            }
         }
     }
 
@@ -216,6 +236,7 @@ impl Model {
     }
 
     pub(crate) fn closed(&self) {
+        self.durable(self.changes());
         self.for_each_file(|file| {
             file.history.borrow_mut().closed();
             let mut sizes = file.sizes.borrow_mut();
@@ -230,5 +251,51 @@ impl Model {
 
     pub(crate) fn take_killed(&self) -> bool {
         self.killed.take()
+    }
+}
+
+/// A worker's metadata as it was.
+pub(crate) struct Step {
+    /// The number of the change that was answered and left it.
+    pub(super) left: u64,
+    /// The number of the last change that had been answered when that one was asked for.
+    pub(super) asked: u64,
+    pub(super) names: Names,
+    pub(super) state: u64,
+    /// By owner: attributes and descriptor.
+    pub(super) files: BTreeMap<u32, (u32, Vec<u8>)>,
+}
+
+impl Part {
+    /// What it is before a volatile change that is asked for now, with nothing else under way.
+    pub(super) fn before(&self, asked: u64) -> Step {
+        let names = self.names.borrow().clone();
+        let of = |file: &Rc<FileModel>| {
+            let (attributes, security) = (file.attributes.borrow().live(), file.security.borrow().live());
+            (file.owner, (attributes, security))
+        };
+        let files = names.values().map(of).collect();
+        Step { left: 0, asked, files, names, state: self.state.borrow().live() }
+    }
+}
+
+impl Model {
+    /// The number of the last volatile change that was answered.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
+    /// A volatile change was answered; this was before. Its number.
+    pub(super) fn left(&self, part: &Part, before: Step) -> u64 {
+        self.changes.set(self.changes.get() + 1);
+        part.steps.borrow_mut().push(Step { left: self.changes.get(), ..before });
+        self.changes.get()
+    }
+
+    /// All changes up to this number are durable.
+    pub(super) fn durable(&self, number: u64) {
+        for part in &self.parts {
+            part.steps.borrow_mut().retain(|step| step.left > number);
+        }
     }
 }

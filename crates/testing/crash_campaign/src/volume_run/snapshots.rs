@@ -61,6 +61,7 @@ impl Worker<'_> {
             return self.thaw().await;
         }
         let since = self.run.mark();
+        let changes = self.run.model.changes();
         let name = format!("s{}-{}", self.number, self.run.model.next_generation());
         let (mut files, mut moments) = (BTreeMap::new(), Vec::new());
         let names = self.part.names.borrow().clone();
@@ -92,6 +93,7 @@ impl Worker<'_> {
             Ok(_) => {
                 self.run.rig.answered();
                 self.run.flushed(&since);
+                self.run.model.durable(changes);
                 frozen.last_mut().into_iter().for_each(|frozen| frozen.must = true);
                 drop(frozen);
                 moments.into_iter().for_each(|(file, began)| file.history.borrow_mut().flushed(began));

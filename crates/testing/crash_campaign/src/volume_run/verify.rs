@@ -6,22 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aligned_buffer::IoBuf;
-use file_store::{Access, DirectoryCursor, FileId, FileStore, OpenOptions, StoreError, StoreErrorKind};
+use file_store::{Access, DirectoryCursor, FileId, FileStore, OpenOptions, StoreErrorKind};
 use pool::{DiskStatus, DiskUse, Pool};
 use sim::SECTOR;
 use volume::Volume;
 
-use super::model::{FileModel, INNER, Names, Part};
+use super::checked::{Checked, Ended, broken, ended, matches};
+use super::model::{FileModel, INNER, Part, TABLE};
 use super::{Opened, Run, accounts, away};
 use crate::Layout;
 use crate::history::Value;
 use crate::rig::{Standing, least_disks};
 use crate::rot;
-
-/// Ends a verification that found a broken promise, or was cut off.
-struct Ended;
-
-type Checked<T = ()> = Result<T, Ended>;
 
 /// Checks everything; whether the boot can go on.
 pub(super) async fn after_opening(run: &Rc<Run>, opened: &Opened) -> bool {
@@ -97,26 +93,13 @@ pub(super) async fn check(run: &Rc<Run>, volume: &Volume) {
     }
 }
 
-fn ended<T>(run: &Run, what: &str, result: Result<T, StoreError>) -> Checked<T> {
-    result.map_err(|error| {
-        if !run.excuses(&error, &run.mark()) {
-            run.rig.broken(format!("after the opening {what} fails: {error}"));
-        }
-        Ended
-    })
-}
-
-fn broken<T>(run: &Run, what: String) -> Checked<T> {
-    run.rig.broken(what);
-    Err(Ended)
-}
-
 /// Names, attributes and sizes; what is undecided in the model becomes what is there.
 async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
     let root = list(run, volume, volume.root()).await?;
     if root.len() != run.model.parts.len() {
         return broken(run, format!("the root has the names {root:?}"));
     }
+    let mut all = Vec::new();
     for (number, part) in run.model.parts.iter().enumerate() {
         if root.get(&format!("w{number}")) != Some(&part.directory.get()) {
             return broken(run, format!("directory w{number} is not there: {root:?}"));
@@ -127,9 +110,13 @@ async fn compare(run: &Rc<Run>, volume: &Volume) -> Checked {
         }
         let inner = list(run, volume, FileId(part.inner.get())).await?;
         there.extend(inner.into_iter().map(|(name, file)| (format!("{INNER}/{name}"), file)));
-        choose_names(run, part, number, &there)?;
+        all.push(there);
+    }
+    super::steps::roll_back(run, volume, &all).await?;
+    for ((number, part), there) in run.model.parts.iter().enumerate().zip(&all) {
+        choose_names(run, part, number, there)?;
         let key = [number as u8];
-        let row = ended(run, "a row of state", volume.state_get(super::names::TABLE, &key).await)?;
+        let row = ended(run, "a row of state", volume.state_get(TABLE, &key).await)?;
         let row = row.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
         {
             let mut state = part.state.borrow_mut();
@@ -158,13 +145,6 @@ async fn list(run: &Rc<Run>, volume: &Volume, directory: FileId) -> Checked<BTre
             None => return Ok(names),
         }
     }
-}
-
-fn matches(names: &Names, there: &BTreeMap<String, u64>) -> bool {
-    let same = |(name, file): (&String, &Rc<FileModel>)| {
-        there.get(name).is_some_and(|id| file.id.get().is_none_or(|known| known == *id))
-    };
-    names.len() == there.len() && names.iter().all(same)
 }
 
 /// The names are those before or after the change that was under way.

@@ -1,0 +1,159 @@
+//! Volatile changes: they wait for no disk, and nothing outside of the database goes ahead of them.
+
+use std::time::Duration;
+
+use super::*;
+
+/// The volume as a crash right now would leave it.
+async fn crashed(device: &Device) -> Arc<Volume> {
+    let copy: Device = Arc::new(MemoryDisk::new(SIZE, 4096));
+    let left = device.read(0, IoBuf::new(SIZE)).await.expect("read");
+    copy.write(0, left.freeze(), Durability::Durable).await.expect("write");
+    let volume = Volume::open(copy, environment()).await.expect("open");
+    assert_eq!(volume.check_deep().await.expect("check"), Vec::new(), "what a crash leaves");
+    volume
+}
+
+fn relaxed(volume: &Volume) -> Arc<dyn FileStore> {
+    volume.volatile().expect("volatile changes")
+}
+
+#[test]
+fn they_wait_for_no_disk() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        let (store, root) = (relaxed(&volume), volume.root());
+        let one = async |name: &str| {
+            let id = store.create(root, name, file()).await.expect("create");
+            let open = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+            write(&open, 0, b"content", Durability::Volatile).await;
+            open.set_size(10).await.expect("size");
+            (id, open)
+        };
+        // Clusters are made ready, and a commit may come between: both once in a while.
+        drop(one("first").await);
+        volume.sync().await.expect("sync");
+        drop(one("second").await);
+        volume.sync().await.expect("sync");
+        let before = (volume.groups(), volume.commits());
+        let (_, open) = one("third").await;
+        store.rename((root, "third"), (root, "moved"), false).await.expect("rename");
+        store.remove(root, "first").await.expect("remove");
+        let after = (volume.groups(), volume.commits());
+        if before.1 == after.1 {
+            assert_eq!(before, after, "made durable");
+            let left = crashed(&device).await;
+            assert!(left.resolve("/first").await.is_ok() && left.resolve("/moved").await.is_err());
+        }
+        open.flush().await.expect("flush");
+        let left = crashed(&device).await;
+        assert!(left.resolve("/first").await.is_err());
+        let moved = left.resolve("/moved").await.expect("moved");
+        assert_eq!(left.info(moved).await.expect("info").size, 10);
+        assert_eq!(read(&super::open(&left, moved).await, 0, 10).await, b"content\0\0\0");
+    });
+}
+
+/// A size that nobody asks to be durable is so soon, also of a file that stays open.
+#[test]
+fn sizes_follow() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        let store = relaxed(&volume);
+        let id = store.create(volume.root(), "f", file()).await.expect("create");
+        let open = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+        volume.sync().await.expect("sync");
+        write(&open, 0, b"content", Durability::Volatile).await;
+        loop {
+            let left = crashed(&device).await;
+            if left.info(id).await.expect("info").size == 7 {
+                assert_eq!(read(&super::open(&left, id).await, 0, 7).await, b"content");
+                return;
+            }
+            left.close().await.expect("close");
+            shard_runtime::sleep(Duration::from_millis(20)).await;
+        }
+    });
+}
+
+/// A file that a crash brings back has what it had: nothing of it is zeroed, or given to others, before its removal is durable.
+#[test]
+fn what_comes_back_is_whole() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        let (store, root) = (relaxed(&volume), volume.root());
+        let mut gone = 0;
+        for round in 0..20u8 {
+            let name = format!("f{round}");
+            let id = volume.create(root, &name, file()).await.expect("create");
+            let content = vec![round + 1; 3 * CLUSTER as usize];
+            write(&super::open(&volume, id).await, 0, &content, Durability::Durable).await;
+            store.remove(root, &name).await.expect("remove");
+            // Others come for the space.
+            let other = store.create(root, &format!("g{round}"), file()).await.expect("create");
+            let open = store.open(other, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+            for at in 0..6 {
+                write(&open, at * CLUSTER, b"other", Durability::Volatile).await;
+            }
+            shard_runtime::sleep(Duration::from_millis(3 * u64::from(round))).await;
+            let left = crashed(&device).await;
+            match left.resolve(&format!("/{name}")).await {
+                Ok(back) => {
+                    let there = super::open(&left, back).await;
+                    assert!(read(&there, 0, content.len()).await == content, "round {round}");
+                }
+                Err(_) => gone += 1,
+            }
+            left.close().await.expect("close");
+        }
+        assert!(gone > 0, "no removal was ever durable");
+    });
+}
+
+/// What was written to clusters whose mapping is lost is zeroed before anybody gets them.
+#[test]
+fn what_is_lost_is_nobodys() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        let (store, root) = (relaxed(&volume), volume.root());
+        for round in 0..40 {
+            let id = store.create(root, &format!("f{round}"), file()).await.expect("create");
+            let open = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+            write(&open, 0, &[0xaa; 4096], Durability::Volatile).await;
+        }
+        let left = crashed(&device).await;
+        let id = left.create(left.root(), "next", file()).await.expect("create");
+        let next = super::open(&left, id).await;
+        for at in 0..200 {
+            write(&next, at * CLUSTER, b"next", Durability::Volatile).await;
+            let rest = read(&next, at * CLUSTER, 4096).await;
+            assert!(rest[4..].iter().all(|byte| *byte == 0), "cluster {at} has what another file wrote");
+        }
+    });
+}
+
+/// A durable write stands on the file, also where it maps nothing and does not grow it.
+#[test]
+fn a_durable_write_makes_its_file_durable() {
+    on_shard(async {
+        let (device, volume) = fresh().await;
+        let store = relaxed(&volume);
+        for round in 0..10u8 {
+            volume.sync().await.expect("sync");
+            let id = store.create(volume.root(), &format!("f{round}"), file()).await.expect("create");
+            let open = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+            write(&open, 0, b"before", Durability::Volatile).await;
+            drop(open);
+            // Its size is saved, by another volatile change.
+            while volume.core.registry.lock().unsaved((id.0, 0)).is_some() {
+                shard_runtime::sleep(Duration::from_millis(1)).await;
+            }
+            let open = super::open(&volume, id).await;
+            write(&open, 0, &[round; 6], Durability::Durable).await;
+            let left = crashed(&device).await;
+            let there = left.resolve(&format!("/f{round}")).await.expect("the file is there");
+            assert_eq!(read(&super::open(&left, there).await, 0, 6).await, [round; 6]);
+            left.close().await.expect("close");
+        }
+    });
+}
