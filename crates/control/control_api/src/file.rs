@@ -115,7 +115,10 @@ impl FileProvision {
                 .todo("Write it as desk-{001..100}.vhdx, or desk-{001..}.vhdx and how many (--count).")
         };
         if self.name.len() > PATTERN_MAX {
-            return Err(wrong(format!("The name has {} bytes, and is longer than names can be.", self.name.len())));
+            return Err(wrong(format!(
+                "The name has {} bytes, and is longer than names can be.",
+                self.name.len()
+            )));
         }
         let parts = self.name.split_once('{').and_then(|(head, rest)| {
             let (counts, tail) = rest.split_once('}')?;
@@ -155,7 +158,9 @@ impl FileProvision {
         let digits = width.max((all.end - 1).to_string().len());
         let units = head.encode_utf16().count() + digits + tail.encode_utf16().count();
         if units > NAME_MAX {
-            return Err(wrong(format!("The names have up to {units} characters: {NAME_MAX} at most are possible.")));
+            return Err(wrong(format!(
+                "The names have up to {units} characters: {NAME_MAX} at most are possible."
+            )));
         }
         Ok(all.map(|number| format!("{head}{number:0width$}{tail}")).collect())
     }
@@ -226,7 +231,11 @@ mod tests {
             (format!("{{{}1..}}", "0".repeat(255)), Some(1)),
         ] {
             let told = names(&name, count).expect_err("too long");
-            assert!(told.len() < 100 && told.contains("names can be") || told.contains("255"), "{}", told.len());
+            assert!(
+                told.len() < 100 && told.contains("names can be") || told.contains("255"),
+                "{}",
+                told.len()
+            );
         }
         assert_eq!(names(&format!("{long}{{1..999}}"), None).map(|names| names.len()), Ok(999));
         assert_eq!(names(&format!("{{{}1..}}", "0".repeat(254)), Some(1)).map(|names| names.len()), Ok(1));

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use block_device::BlockDevice as _;
 use control_api::{Code, FileProvision, Problem, Provisioned};
 use file_store::{Access, FileId, FileKind, FileStore, NewFile, OpenOptions, Share, StoreErrorKind};
+use parking_lot::Mutex;
 use shard_runtime::{Entropy, SystemEntropy};
 use vhdx::{CreateOptions, Found, Kind, Mode, Opening, ParentLocator, open_chain};
 
@@ -118,7 +119,7 @@ pub(crate) async fn provision(
     });
     let (made, parents_elsewhere) = if request.differencing {
         // A parent that cannot be read, as for want of its own, has no use for children.
-        let finder = Parents { store: store.clone(), anywhere: true };
+        let finder = Parents { store: store.clone(), anywhere: true, found: Mutex::default() };
         let found = Found { name: format!("/{}", golden.join("/")), file: held.clone() };
         let chain =
             open_chain(found, Mode::Read, &finder, &entropy).await.map_err(|error| problem(&error))?;
@@ -176,10 +177,17 @@ impl Pattern {
             done =
                 store.rename((directory, &aside), (directory, name), false).await.map_err(files::at(&path));
         }
-        if done.is_err() {
-            let _ = store.remove(directory, &aside).await;
+        let mut gone = true;
+        if done.is_err()
+            && let Err(error) = store.remove(directory, &aside).await
+            && error.kind() != StoreErrorKind::NotFound
+        {
+            tracing::warn!(name = aside, %error, "what was made aside stays until the volume is opened again");
+            gone = false;
         }
-        unfinished::end(store, directory, &aside).await;
+        if gone {
+            unfinished::end(store, directory, &aside).await;
+        }
         done
     }
 

@@ -23,7 +23,7 @@ async fn new_file(store: &dyn FileStore, kind: FileKind, name: &str) -> FileId {
 
 async fn open(store: &Arc<dyn FileStore>, path: &str, mode: Mode) -> vhdx::Image {
     let place = ImagePlace { path: path.into(), parents_anywhere: true };
-    images::open(store, &place, mode).await.expect("an image").0
+    images::open(store, &place, mode).await.expect("an image")
 }
 
 /// An image with content in its first sector.
@@ -134,6 +134,36 @@ fn one_that_fails_takes_the_others_with_it() {
             assert_eq!(names(&*store, desks).await, Vec::<String>::new());
         }
         assert!(store.state_scan("put", &[]).await.expect("rows").is_empty(), "nothing is left to remove");
+    });
+}
+
+/// A store in which a name cannot be given, and what is aside not be removed.
+struct Keeps(MemoryStore);
+
+impl test_layers::StoreLayer for Keeps {
+    fn below(&self) -> &dyn FileStore {
+        &self.0
+    }
+
+    fn rename<'a>(&'a self, _: (FileId, &'a str), _: (FileId, &'a str), _: bool) -> StoreFuture<'a, ()> {
+        Box::pin(async { Err(StoreError::new(StoreErrorKind::NoSpace, "a test")) })
+    }
+
+    fn remove<'a>(&'a self, _: FileId, _: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async { Err(StoreError::new(StoreErrorKind::SharingViolation, "a test")) })
+    }
+}
+
+#[test]
+fn what_could_not_be_removed_goes_when_the_volume_is_opened() {
+    run(async {
+        let layer = Keeps(MemoryStore::new(1 << 30));
+        let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
+        golden(&store).await;
+        let desks = new_file(&*store, FileKind::Directory, "desks").await;
+        provision(store.clone(), &asked("d{1..2}.vhdx", false)).await.expect_err("it fails");
+        assert_eq!(names(&*store, desks).await.len(), 1);
+        assert_eq!(store.state_scan("put", &[]).await.expect("rows").len(), 1, "it is listed");
     });
 }
 
