@@ -5,7 +5,7 @@
 //! ```text
 //!   0 ├─ CONNECTION for each ─┼─ small: up to ALLOWANCE of each ─┼─ large: the rest ───┼─ reserve ──┤ limit
 //!     │ the newest goes where │ never waits; who stands still    │ waits until it fits │ small only │
-//!     │ they are half of all  │ goes where all is over the limit │ before the reserve  │            │
+//!     │ they are a quarter    │ goes where all is over the limit │ before the reserve  │            │
 //! ```
 //! What is large asks first:
 //!
@@ -38,6 +38,8 @@ use parking_lot::Mutex;
 pub const CONNECTION: usize = 32 << 10;
 /// The first of what a connection holds: half a header, some small requests. So most requests change no number that all connections share.
 const SLACK: usize = 16 << 10;
+/// The part of the budget that the connections of a service take at most by being there: one in so many.
+const SEATS: usize = 4;
 /// The part of the budget that what is large never takes: one in so many.
 const RESERVE: usize = 8;
 /// Freed blocks that a thread keeps while the budget is tight, in bytes: nobody counts them.
@@ -87,7 +89,11 @@ pub struct BudgetUse {
 
 /// Memory for the requests of all peers of a node. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Shared>);
+pub struct Budget {
+    shared: Arc<Shared>,
+    /// Connections of this service that have logged in.
+    connections: Arc<AtomicUsize>,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -96,8 +102,6 @@ struct Shared {
     used: AtomicUsize,
     /// What they hold below, and [`CONNECTION`] for each.
     small: AtomicUsize,
-    /// How many have logged in.
-    connections: AtomicUsize,
     waiting: AtomicUsize,
     waits: AtomicU64,
     refused: AtomicU64,
@@ -137,29 +141,36 @@ impl Budget {
     /// A budget of so many bytes, at least [`MIN_BUDGET`].
     #[must_use]
     pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Shared {
+        let shared = Shared {
             limit: AtomicUsize::new(bytes.max(MIN_BUDGET)),
             used: AtomicUsize::new(0),
             small: AtomicUsize::new(0),
-            connections: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             sweeping: AtomicBool::new(false),
             lists: Mutex::default(),
-        }))
+        };
+        Self { shared: Arc::new(shared), connections: Arc::default() }
+    }
+
+    /// The same memory, for another service: its connections are counted by themselves, so that those of one service never keep
+    /// the clients of another out.
+    #[must_use]
+    pub fn for_service(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), connections: Arc::default() }
     }
 
     /// Changes the size; what is charged beyond it stays until it is given back.
     pub fn resize(&self, bytes: usize) {
-        self.0.limit.store(bytes.max(MIN_BUDGET), Ordering::SeqCst);
-        self.0.wake_first();
+        self.shared.limit.store(bytes.max(MIN_BUDGET), Ordering::SeqCst);
+        self.shared.wake_first();
     }
 
     /// What it has come to.
     #[must_use]
     pub fn usage(&self) -> BudgetUse {
-        let shared = &self.0;
+        let shared = &self.shared;
         BudgetUse {
             limit: shared.limit.load(Ordering::Relaxed) as u64,
             used: shared.charged() as u64,
@@ -172,7 +183,7 @@ impl Budget {
     /// Whether half of it is used, or somebody waits.
     #[must_use]
     pub fn is_tight(&self) -> bool {
-        let shared = &self.0;
+        let shared = &self.shared;
         shared.waiting.load(Ordering::Relaxed) > 0
             || shared.charged() > shared.limit.load(Ordering::Relaxed) / 2
     }
@@ -180,9 +191,9 @@ impl Budget {
     /// An account for a connection. Those that have not logged in are bounded by their seats.
     #[must_use]
     pub fn account(&self) -> Account {
-        self.0.small.fetch_add(CONNECTION, Ordering::SeqCst);
+        self.shared.small.fetch_add(CONNECTION, Ordering::SeqCst);
         let holder = Arc::new(Holder::default());
-        let mut lists = self.0.lists.lock();
+        let mut lists = self.shared.lists.lock();
         let number = lists.next;
         lists.next += 1;
         lists.holders.insert(number, Arc::clone(&holder));
@@ -200,12 +211,16 @@ impl Default for Budget {
 impl Shared {
     /// All that is charged.
     fn charged(&self) -> usize {
-        self.used.load(Ordering::Relaxed).saturating_add(self.small.load(Ordering::Relaxed))
+        self.used.load(Ordering::SeqCst).saturating_add(self.small.load(Ordering::SeqCst))
     }
 
-    /// Bytes by which all that is charged is more than there is.
+    /// Bytes by which all that is charged is more than there is; or, where somebody waits, by which what is small takes more than
+    /// half, for what is large would have no room beside it and nobody would ever make some.
     fn over(&self) -> usize {
-        self.charged().saturating_sub(self.limit.load(Ordering::Relaxed))
+        let (limit, small) = (self.limit.load(Ordering::SeqCst), self.small.load(Ordering::SeqCst));
+        let crowded =
+            if self.waiting.load(Ordering::SeqCst) > 0 { small.saturating_sub(limit / 2) } else { 0 };
+        self.charged().saturating_sub(limit).max(crowded)
     }
 
     /// Bytes that what is large may take in all.
@@ -276,7 +291,11 @@ impl Shared {
 }
 
 /// Looks for those who stand still as long as somebody waits, or more is charged than there is.
-struct Sweeper(Arc<Shared>);
+struct Sweeper {
+    shared: Arc<Shared>,
+    /// It has said itself that it sweeps no more.
+    ended: bool,
+}
 
 impl Sweeper {
     /// One at a time, on the shard of who began to wait.
@@ -284,12 +303,19 @@ impl Sweeper {
         if shared.sweeping.swap(true, Ordering::SeqCst) {
             return;
         }
-        let sweeper = Self(Arc::clone(shared));
+        let mut sweeper = Self { shared: Arc::clone(shared), ended: false };
         shard_runtime::spawn_local(async move {
-            sweeper.0.watch();
-            while sweeper.0.waiting.load(Ordering::SeqCst) > 0 || sweeper.0.over() > 0 {
-                shard_runtime::sleep(SWEEP).await;
-                sweeper.0.sweep();
+            let shared = Arc::clone(&sweeper.shared);
+            let is_needed = || shared.waiting.load(Ordering::SeqCst) > 0 || shared.over() > 0;
+            while !sweeper.ended {
+                shared.watch();
+                while is_needed() {
+                    shard_runtime::sleep(SWEEP).await;
+                    shared.sweep();
+                }
+                shared.sweeping.store(false, Ordering::SeqCst);
+                // Who came just before that took this one for one that goes on.
+                sweeper.ended = !is_needed() || shared.sweeping.swap(true, Ordering::SeqCst);
             }
         });
     }
@@ -297,9 +323,11 @@ impl Sweeper {
 
 impl Drop for Sweeper {
     fn drop(&mut self) {
-        self.0.sweeping.store(false, Ordering::SeqCst);
+        if !self.ended {
+            self.shared.sweeping.store(false, Ordering::SeqCst);
+        }
         // Who began to wait meanwhile asks again, and so starts another one.
-        self.0.wake_first();
+        self.shared.wake_first();
     }
 }
 
@@ -327,14 +355,16 @@ impl Account {
         }
     }
 
-    /// The peer has logged in. `false` when those that had before take half of the budget by being there: this one, the newest, has to end.
+    /// The peer has logged in. `false` when those of the service that had before take their part of the budget by being there: this
+    /// one, the newest, has to end.
     #[must_use]
     pub fn log_in(&mut self) -> bool {
-        let shared = &self.budget.0;
+        let shared = &self.budget.shared;
         if !self.logged_in {
-            let most = shared.limit.load(Ordering::SeqCst) / 2 / CONNECTION;
+            let most = shared.limit.load(Ordering::SeqCst) / SEATS / CONNECTION;
             let one_more = |there: usize| (there < most).then_some(there + 1);
-            let counted = shared.connections.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+            let there = &self.budget.connections;
+            let counted = there.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
             self.logged_in = counted.is_ok();
             shared.refused.fetch_add(u64::from(counted.is_err()), Ordering::Relaxed);
         }
@@ -344,7 +374,7 @@ impl Account {
     /// Whether the connection may hold `total` bytes. [`Admission::Wait`] keeps its place: it asks again when it is woken.
     pub fn admit(&mut self, total: usize) -> Admission {
         let more = total.saturating_sub(ALLOWANCE).saturating_sub(self.held);
-        let shared = Arc::clone(&self.budget.0);
+        let shared = Arc::clone(&self.budget.shared);
         if more == 0 {
             self.leave_queue();
             return Admission::Now;
@@ -402,7 +432,7 @@ impl Account {
         }
         self.small = now;
         self.holder.small.store(now, Ordering::Relaxed);
-        let shared = &self.budget.0;
+        let shared = &self.budget.shared;
         if now > before {
             shared.small.fetch_add(now - before, Ordering::SeqCst);
             if shared.over() > 0 {
@@ -426,10 +456,10 @@ impl Account {
         if now != before {
             self.hold(now);
             if now > before {
-                self.budget.0.used.fetch_add(now - before, Ordering::SeqCst);
+                self.budget.shared.used.fetch_add(now - before, Ordering::SeqCst);
             } else {
-                self.budget.0.used.fetch_sub(before - now, Ordering::SeqCst);
-                self.budget.0.wake_first();
+                self.budget.shared.used.fetch_sub(before - now, Ordering::SeqCst);
+                self.budget.shared.wake_first();
             }
         }
         if self.budget.is_tight() {
@@ -456,21 +486,21 @@ impl Account {
 
     fn leave_queue(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.budget.0.lists.lock().queue.remove(&ticket);
-            self.budget.0.waiting.fetch_sub(1, Ordering::SeqCst);
-            self.budget.0.wake_first();
+            self.budget.shared.lists.lock().queue.remove(&ticket);
+            self.budget.shared.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.budget.shared.wake_first();
         }
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.budget.0.lists.lock().holders.remove(&self.number);
-        self.budget.0.used.fetch_sub(self.held, Ordering::SeqCst);
-        self.budget.0.small.fetch_sub(self.small + CONNECTION, Ordering::SeqCst);
-        self.budget.0.connections.fetch_sub(usize::from(self.logged_in), Ordering::SeqCst);
+        self.budget.shared.lists.lock().holders.remove(&self.number);
+        self.budget.shared.used.fetch_sub(self.held, Ordering::SeqCst);
+        self.budget.shared.small.fetch_sub(self.small + CONNECTION, Ordering::SeqCst);
+        self.budget.connections.fetch_sub(usize::from(self.logged_in), Ordering::SeqCst);
         self.leave_queue();
-        self.budget.0.wake_first();
+        self.budget.shared.wake_first();
     }
 }
 

@@ -128,8 +128,7 @@ impl Connection {
         account: Account,
         stream: TcpStream,
         result: LoginResult,
-        session: Option<Arc<Session>>,
-        peer: Arc<Peer>,
+        (session, peer): (Option<Arc<Session>>, Arc<Peer>),
         stat_sn: u32,
         first_cmd_sn: u32,
     ) -> Self {

@@ -17,9 +17,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, arrived: Arrived, group: u16) {
     drop(seat);
     let Some(Ok(Some(mut admitted))) = admitted else { return };
     // From here on the connection takes itself out of the session.
-    let session = admitted.seat.session.take();
-    let peer = Arc::clone(&admitted.seat.peer);
+    let place = (admitted.seat.session.take(), Arc::clone(&admitted.seat.peer));
     let Admitted { result, stat_sn, first_cmd_sn, .. } = admitted;
-    let connection = Connection::new(shared, account, stream, result, session, peer, stat_sn, first_cmd_sn);
+    let connection = Connection::new(shared, account, stream, result, place, stat_sn, first_cmd_sn);
     connection.answering(answers).run().await;
 }

@@ -121,15 +121,16 @@ fn who_stands_still_makes_room_and_the_newest_first() {
 fn connections_count_and_the_newest_is_refused() {
     on_shard(async {
         let budget = Budget::new(MIN_BUDGET);
-        let most = MIN_BUDGET / 2 / CONNECTION;
+        let most = MIN_BUDGET / SEATS / CONNECTION;
         let mut accounts: Vec<Account> = (0..most).map(|_| budget.account()).collect();
         assert!(accounts.iter_mut().all(Account::log_in));
-        assert_eq!(budget.usage().used, (MIN_BUDGET / 2) as u64);
+        assert_eq!(budget.usage().used, (MIN_BUDGET / SEATS) as u64);
         let mut late = budget.account();
         assert!(!late.log_in() && budget.usage().refused == 1);
         drop(late);
+        assert!(budget.for_service().account().log_in(), "another service's clients are let in");
         // What is large has what is left, but for the reserve.
-        let rest = MIN_BUDGET - MIN_BUDGET / 2 - MIN_BUDGET / RESERVE;
+        let rest = MIN_BUDGET - MIN_BUDGET / SEATS - MIN_BUDGET / RESERVE;
         assert_eq!(accounts[0].admit(ALLOWANCE + rest / 2), Admission::Now);
         assert_eq!(accounts[1].admit(ALLOWANCE + rest / 2 + 1), Admission::Wait);
         assert_eq!(accounts[1].admit(ALLOWANCE + rest / 2), Admission::Now);
@@ -178,6 +179,24 @@ fn what_is_small_counts_and_goes_when_it_is_too_much_in_all() {
             usage.refused == gone && usage.used + 2 * (ALLOWANCE + CONNECTION) as u64 > usage.limit,
             "{usage:?}"
         );
+    });
+}
+
+#[test]
+fn many_small_ones_that_stand_still_make_room_for_a_large_one() {
+    on_shard(async {
+        let budget = Budget::new(MIN_BUDGET);
+        let halves = (MIN_BUDGET - MIN_BUDGET / RESERVE) / (ALLOWANCE + CONNECTION - SLACK) + 1;
+        let mut accounts: Vec<Account> = (0..halves).map(|_| budget.account()).collect();
+        assert!(accounts.iter_mut().all(|account| account.settle(ALLOWANCE, true, 0)));
+        assert!(budget.usage().used < budget.usage().limit, "no more is charged than there is");
+        let (mut first, mut second) = (budget.account(), budget.account());
+        assert_eq!(first.admit(ALLOWANCE + MIB), Admission::Now, "one goes alone");
+        while second.admit(ALLOWANCE + MIB) == Admission::Wait {
+            accounts.retain_mut(|account| account.settle(ALLOWANCE, true, 0));
+            shard_runtime::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!accounts.is_empty() && budget.usage().refused > 0);
     });
 }
 

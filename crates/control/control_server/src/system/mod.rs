@@ -80,14 +80,14 @@ pub(crate) fn backends(
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
     let guid = smb::identity(data)?;
-    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, guid, budget.clone(), gates));
+    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, guid, budget.for_service(), gates));
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator).on_bus(bus)),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),
         owner: Arc::new(ownership),
         fence: Arc::new(fence),
         cache,
-        iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.clone())?),
+        iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.for_service())?),
         budget,
         smb,
         addresses: Arc::new(addresses::MachineNetwork::default()),

@@ -34,10 +34,15 @@ pub(crate) struct Packet {
 }
 
 impl Packet {
+    /// Where in its buffer a packet begins that begins with `head`, so that the data of a WRITE begin at [`DATA_AT`].
+    fn start(head: &[u8]) -> usize {
+        let encrypted = head.first() == Some(&0xfd);
+        DATA_AT - WRITE_DATA_AT - if encrypted { TRANSFORM_BYTES } else { 0 }
+    }
+
     /// Room for a packet of `len` bytes that begins with `head`.
     fn new(len: usize, head: &[u8]) -> Self {
-        let encrypted = head.first() == Some(&0xfd);
-        let start = DATA_AT - WRITE_DATA_AT - if encrypted { TRANSFORM_BYTES } else { 0 };
+        let start = Self::start(head);
         let mut buf = IoBuf::new(start + len);
         if let Some(place) = buf.get_mut(start..start + head.len()) {
             place.copy_from_slice(head);
@@ -210,7 +215,7 @@ impl Receive {
                 account.withdraw();
                 return Ok(Next::More);
             }
-            match account.admit(besides + IoBuf::footprint(DATA_AT + len)) {
+            match account.admit(besides + IoBuf::footprint(Packet::start(rest) + len)) {
                 Admission::Now => {}
                 Admission::Wait => return Ok(Next::Wait),
                 Admission::Refused => return Ok(Next::Refused),

@@ -95,7 +95,7 @@ impl BlockDevice for Durably {
 impl Source {
     pub(super) fn of(lun: &LunConfig, store: Arc<dyn FileStore>) -> Self {
         let (path, parents_anywhere) = (lun.path.clone(), lun.parents_anywhere);
-        let image = (lun.format == LunFormat::Vhdx).then(|| ImagePlace { path, parents_anywhere });
+        let image = (lun.format == LunFormat::Vhdx).then_some(ImagePlace { path, parents_anywhere });
         Self { store, path: lun.path.clone(), image, block_size: lun.block_size, name: lun.name.clone() }
     }
 
