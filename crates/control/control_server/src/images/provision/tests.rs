@@ -99,6 +99,46 @@ fn each_is_a_disk_of_its_own() {
     });
 }
 
+/// A store in which somebody uses the first images while the third gets its name, which fails.
+struct Used(MemoryStore);
+
+impl test_layers::StoreLayer for Used {
+    fn below(&self) -> &dyn FileStore {
+        &self.0
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: (FileId, &'a str),
+        to: (FileId, &'a str),
+        replace: bool,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if to.1 != "d3.vhdx" {
+                return self.0.rename(from, to, replace).await;
+            }
+            let first = self.0.lookup(to.0, "d1.vhdx").await?.file;
+            let open = self.0.open(first, OpenOptions::shared(Access::READ_WRITE)).await?;
+            open.write(0, IoBuf::new(512).freeze(), Durability::Durable).await?;
+            self.0.remove(to.0, "d2.vhdx").await?;
+            self.0.create(to.0, "d2.vhdx", files::new(&self.0, to.0, FileKind::File).await?).await?;
+            Err(StoreError::new(StoreErrorKind::NoSpace, "a test"))
+        })
+    }
+}
+
+#[test]
+fn what_somebody_uses_meanwhile_stays_when_another_fails() {
+    run(async {
+        let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(Used(MemoryStore::new(1 << 30))));
+        golden(&store).await;
+        let desks = new_file(&*store, FileKind::Directory, "desks").await;
+        let failed = provision(store.clone(), &asked("d{1..3}.vhdx", false)).await.expect_err("one fails");
+        assert!(failed.detail.contains("in use already") && failed.detail.contains("d1.vhdx, d2.vhdx"));
+        assert_eq!(names(&*store, desks).await, ["d1.vhdx", "d2.vhdx"]);
+    });
+}
+
 /// A store in which a name cannot be given.
 struct Refuses(MemoryStore, &'static str);
 
