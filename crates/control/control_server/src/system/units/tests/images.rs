@@ -192,7 +192,13 @@ async fn an_image_is_a_lun_and_nobody_elses_meanwhile() {
         );
         units.resize_image("l", 16 * MIB).await.expect("resized");
         assert_eq!(size(&units), Some(16 * MIB));
-        assert_eq!(put(&device, &nexus, 16 * MIB / SECTOR - 1, 0x77).await.1.get(12), Some(&0x2a), "news");
+        // The unit learns of it from a task that watches the image, and tells initiators with the next command.
+        let mut tries = 0;
+        while put(&device, &nexus, 16 * MIB / SECTOR - 1, 0x77).await.1.get(12) != Some(&0x2a) {
+            tries += 1;
+            assert!(tries < 1000, "no news");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
         assert_eq!(put(&device, &nexus, 16 * MIB / SECTOR - 1, 0x77).await.0, ScsiStatus::Good);
         // It goes: the file is whole, with no log that waits, and anybody's.
         apply(&units, &Config::default(), Vec::new()).await;
