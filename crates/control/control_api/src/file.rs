@@ -98,17 +98,28 @@ pub struct FileProvision {
 
 /// Most images that are made at once.
 pub const PROVISION_MAX: u32 = 10_000;
+/// Longest name in a volume, in UTF-16 units.
+const NAME_MAX: usize = 255;
+/// Longest pattern of names, in bytes: a name has at most three for each of its units, and what counts is short.
+const PATTERN_MAX: usize = 3 * NAME_MAX + 64;
 
 impl FileProvision {
     /// The names, in order.
     ///
     /// # Errors
-    /// When no part of it counts, or nothing says how far.
+    /// When no part of it counts, nothing says how far, or a name would be longer than names can be. Nothing is made before that is
+    /// known: what is asked for may be of any length.
     pub fn names(&self) -> Result<Vec<String>, Problem> {
         let wrong = |detail: String| {
             Problem::new(Code::InvalidRequest, detail)
                 .todo("Write it as desk-{001..100}.vhdx, or desk-{001..}.vhdx and how many (--count).")
         };
+        if self.name.len() > PATTERN_MAX {
+            return Err(wrong(format!(
+                "The name has {} bytes, and is longer than names can be.",
+                self.name.len()
+            )));
+        }
         let parts = self.name.split_once('{').and_then(|(head, rest)| {
             let (counts, tail) = rest.split_once('}')?;
             let (first, last) = counts.split_once("..")?;
@@ -144,6 +155,13 @@ impl FileProvision {
             return Err(wrong(format!("{count} images cannot be made at once: 1 to {PROVISION_MAX} can.")));
         }
         let all = u64::from(start)..u64::from(start) + count;
+        let digits = width.max((all.end - 1).to_string().len());
+        let units = head.encode_utf16().count() + digits + tail.encode_utf16().count();
+        if units > NAME_MAX {
+            return Err(wrong(format!(
+                "The names have up to {units} characters: {NAME_MAX} at most are possible."
+            )));
+        }
         Ok(all.map(|number| format!("{head}{number:0width$}{tail}")).collect())
     }
 }
@@ -202,5 +220,24 @@ mod tests {
             let told = names(name, count).expect_err(name);
             assert!(told.contains(why), "{name}: {told}");
         }
+        // Of any length, and nothing is made of it.
+        let (head, zeros) = ("d".repeat(4 << 20), "0".repeat(70_000));
+        let long = "\u{e4}".repeat(252);
+        for (name, count) in [
+            (format!("{head}{{1..10000}}"), None),
+            (format!("d-{{{zeros}1..}}"), Some(10_000)),
+            (format!("d-{{1..{zeros}9}}"), None),
+            (format!("{long}{{1..1000}}"), None),
+            (format!("{{{}1..}}", "0".repeat(255)), Some(1)),
+        ] {
+            let told = names(&name, count).expect_err("too long");
+            assert!(
+                told.len() < 100 && told.contains("names can be") || told.contains("255"),
+                "{}",
+                told.len()
+            );
+        }
+        assert_eq!(names(&format!("{long}{{1..999}}"), None).map(|names| names.len()), Ok(999));
+        assert_eq!(names(&format!("{{{}1..}}", "0".repeat(254)), Some(1)).map(|names| names.len()), Ok(1));
     }
 }

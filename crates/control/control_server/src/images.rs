@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use control_api::{Code, Problem};
 use file_store::{Access, FileKind, FileStore, OpenFile, OpenOptions, Share, StoreError, StoreErrorKind};
+use parking_lot::Mutex;
 use shard_runtime::{Entropy, SystemEntropy, finish_anyway};
 use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Mode, open_chain};
 
@@ -46,8 +47,7 @@ pub(crate) fn problem(error: &ImageError) -> Problem {
     Problem::new(code, format!("{error}."))
 }
 
-/// Opens an image with its parents. Nobody else has it open then, and nobody may. It comes to its end when nobody waits for it: what
-/// an opening puts in its place of the image's log must not come after what the next one writes.
+/// Opens an image with its parents. Nobody else has it open then, and nobody may.
 ///
 /// # Errors
 /// When somebody has it open ([`Code::InUse`]), or it cannot be used.
@@ -55,17 +55,47 @@ pub(crate) async fn open(
     store: &Arc<dyn FileStore>,
     place: &ImagePlace,
     mode: Mode,
-) -> Result<(Image, Arc<dyn OpenFile>), Problem> {
+) -> Result<Image, Problem> {
+    let file = open_file(store, place, mode).await?;
+    Ok(open_over(store, place, file, mode).await?.0)
+}
+
+/// Opens the file of an image, which is nobody else's then.
+///
+/// # Errors
+/// When somebody has it open ([`Code::InUse`]), or it is not there.
+pub(crate) async fn open_file(
+    store: &Arc<dyn FileStore>,
+    place: &ImagePlace,
+    mode: Mode,
+) -> Result<Arc<dyn OpenFile>, Problem> {
+    let access = if mode == Mode::Write { Access::READ_WRITE } else { Access::READ };
+    files::open_shared(&**store, &place.path, access, OWNED).await
+}
+
+/// Opens the image in a file that [`open_file`] has opened, which no other image is open over, with its parents. Their files come
+/// with it. It comes to its end when nobody waits for it: what an opening puts in its place of the image's log must not come after
+/// what the next one writes.
+///
+/// # Errors
+/// When it cannot be used.
+pub(crate) async fn open_over(
+    store: &Arc<dyn FileStore>,
+    place: &ImagePlace,
+    file: Arc<dyn OpenFile>,
+    mode: Mode,
+) -> Result<(Image, Vec<Arc<dyn OpenFile>>), Problem> {
     let (store, place) = (Arc::clone(store), place.clone());
     let opening = async move {
-        let access = if mode == Mode::Write { Access::READ_WRITE } else { Access::READ };
-        let file = files::open_shared(&*store, &place.path, access, OWNED).await?;
         let names = files::split(&place.path)?;
-        let finder = Parents { store, anywhere: place.parents_anywhere };
+        let finder = Parents { store, anywhere: place.parents_anywhere, found: Mutex::default() };
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-        let first = Found { name: format!("/{}", names.join("/")), file: Arc::clone(&file) };
+        let first = Found { name: format!("/{}", names.join("/")), file };
         let image = open_chain(first, mode, &finder, &entropy).await.map_err(|error| problem(&error))?;
-        Ok((image, file))
+        let mut parents = finder.found.into_inner();
+        // What was found and is none of the parents is nobody's here.
+        parents.retain(|file| Arc::strong_count(file) > 1);
+        Ok((image, parents))
     };
     finish_anyway(opening).await
 }
@@ -75,6 +105,8 @@ pub(crate) async fn open(
 struct Parents {
     store: Arc<dyn FileStore>,
     anywhere: bool,
+    /// The files that were found.
+    found: Mutex<Vec<Arc<dyn OpenFile>>>,
 }
 
 /// The names on the way from the root to what an image says its parent is at; `None` for a place on another system. Whether it lies
@@ -137,6 +169,7 @@ impl Finder for Parents {
             }
             let options = OpenOptions { share: PARENT, ..OpenOptions::shared(Access::READ) };
             let file = self.store.open(here, options).await.map_err(missing)?;
+            self.found.lock().push(file.clone());
             Ok(Found { name: format!("/{}", found.join("/")), file })
         })
     }

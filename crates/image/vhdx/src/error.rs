@@ -22,6 +22,8 @@ pub enum ImageErrorKind {
     Parent,
     /// What is asked for makes no sense.
     InvalidArgument,
+    /// The disk has become smaller, and ends before.
+    OutOfRange,
     /// The image was opened to be read.
     ReadOnly,
     /// The file cannot grow.
@@ -74,6 +76,7 @@ impl ImageError {
             ImageErrorKind::NotAnImage | ImageErrorKind::Damaged | ImageErrorKind::Unsupported => {
                 BlockErrorKind::Media
             }
+            ImageErrorKind::OutOfRange => BlockErrorKind::OutOfRange,
             ImageErrorKind::ReadOnly => BlockErrorKind::ReadOnly,
             ImageErrorKind::NoSpace => BlockErrorKind::NoSpace,
             ImageErrorKind::Stopped => BlockErrorKind::Poisoned,

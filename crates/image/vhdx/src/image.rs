@@ -166,6 +166,19 @@ impl Inner {
         Ok(())
     }
 
+    /// Looks again, while the shape stays as it is: the disk may have become smaller while an operation waited for that.
+    ///
+    /// # Errors
+    /// When a range does not lie within the disk any more.
+    pub(crate) fn check_within(&self, offset: u64, len: u64) -> Result<()> {
+        let size = self.disk_size.load(Ordering::Acquire);
+        if offset.checked_add(len).is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        let told = format!("{offset}+{len} lies beyond the end of the disk, which has become smaller");
+        Err(ImageError::new(crate::ImageErrorKind::OutOfRange, told))
+    }
+
     /// # Errors
     /// When nothing may be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {

@@ -20,9 +20,10 @@ enum Place {
 }
 
 impl Inner {
-    /// Fills `buf` from `offset` of the disk; the range lies within it.
+    /// Fills `buf` from `offset` of the disk; the range lay within it when that was asked for.
     pub(crate) async fn read(&self, offset: u64, buf: IoBuf) -> Result<IoBuf> {
         let _shape = self.shape.read().await;
+        self.check_within(offset, buf.len() as u64)?;
         let mut buf = buf;
         let _operation = self.space.begin();
         let (mut at, end) = (offset, offset + buf.len() as u64);

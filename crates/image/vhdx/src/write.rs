@@ -66,9 +66,10 @@ impl Inner {
         if commits { self.commit().await } else { Ok(()) }
     }
 
-    /// Writes `data` at `offset`; the range lies within the disk.
+    /// Writes `data` at `offset`, whose range lay within the disk when that was asked for.
     pub(crate) async fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> Result<()> {
         let _shape = self.shape.read().await;
+        self.check_within(offset, data.len() as u64)?;
         self.begin().await?;
         let operation = self.space.begin();
         let mut done = 0;
@@ -197,7 +198,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes a range read as zeros; with `unmap`, its space goes where that is possible. The range lies within the disk.
+    /// Makes a range read as zeros; with `unmap`, its space goes where that is possible. The range lay within the
+    /// disk when that was asked for.
     pub(crate) async fn zero(
         &self,
         offset: u64,
@@ -206,6 +208,7 @@ impl Inner {
         durability: Durability,
     ) -> Result<()> {
         let _shape = self.shape.read().await;
+        self.check_within(offset, len)?;
         self.begin().await?;
         for part in self.parts(offset, len) {
             let operation = self.space.begin();

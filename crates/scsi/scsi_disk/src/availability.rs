@@ -57,6 +57,13 @@ impl LogicalUnit {
     pub async fn close(&self) {
         self.inner.lock().closed = true;
         self.abort(|_| true, None).await;
+        if self.cached.is_any() {
+            // Before it is let go of, which loses what is cached there. When that fails, or takes too long, it is noted as lost.
+            tokio::select! {
+                _ = self.flush_cached(None) => {}
+                () = shard_runtime::sleep(LAST_STEP * LAST_STEPS) => {}
+            }
+        }
         let backing = Arc::downgrade(&self.backing());
         self.detach();
         // A step of a SANITIZE, or of another unit's copy from here, may be at it still; there is none after that.

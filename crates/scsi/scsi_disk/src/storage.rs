@@ -29,7 +29,6 @@ impl Cached {
     }
 
     /// Whether a flush has something to do.
-    #[cfg(test)]
     pub(crate) fn is_any(&self) -> bool {
         self.written() > self.settled.load(Ordering::Acquire)
     }

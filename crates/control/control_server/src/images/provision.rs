@@ -12,6 +12,7 @@ use std::sync::Arc;
 use block_device::BlockDevice as _;
 use control_api::{Code, FileProvision, Problem, Provisioned};
 use file_store::{Access, FileId, FileKind, FileStore, NewFile, OpenOptions, Share, StoreErrorKind};
+use parking_lot::Mutex;
 use shard_runtime::{Entropy, SystemEntropy};
 use vhdx::{CreateOptions, Found, Kind, Mode, Opening, ParentLocator, open_chain};
 
@@ -118,7 +119,7 @@ pub(crate) async fn provision(
     });
     let (made, parents_elsewhere) = if request.differencing {
         // A parent that cannot be read, as for want of its own, has no use for children.
-        let finder = Parents { store: store.clone(), anywhere: true };
+        let finder = Parents { store: store.clone(), anywhere: true, found: Mutex::default() };
         let found = Found { name: format!("/{}", golden.join("/")), file: held.clone() };
         let chain =
             open_chain(found, Mode::Read, &finder, &entropy).await.map_err(|error| problem(&error))?;
@@ -141,45 +142,57 @@ pub(crate) async fn provision(
         (Made::Clones, false)
     };
     let pattern = Pattern { store, from, directory, folder: path.clone(), made, entropy };
-    let mut paths = Vec::new();
+    let mut finished = Vec::new();
     for name in &names {
-        if let Err(mut failed) = pattern.make(name).await {
-            let left = pattern.remove(&names[..paths.len()]).await;
-            failed.detail = format!(
-                "{}: {} {}",
-                place(name),
-                failed.detail,
-                match left.as_slice() {
+        match pattern.make(name).await {
+            Ok(image) => finished.push(image),
+            Err(mut failed) => {
+                let left = pattern.remove(&finished).await;
+                let told = match left.as_slice() {
                     [] => "Nothing was made.".to_owned(),
-                    left => format!("These were made before, and could not be removed: {}.", left.join(", ")),
-                }
-            );
-            return Err(failed);
+                    left => format!(
+                        "These were made before, and are in use already or could not be removed: {}.",
+                        left.join(", ")
+                    ),
+                };
+                failed.detail = format!("{}: {} {told}", place(name), failed.detail);
+                return Err(failed);
+            }
         }
-        paths.push(place(name));
     }
+    let paths = names.iter().map(|name| place(name)).collect();
     drop(held);
     Ok(Provisioned { paths, disk_bytes, parents_elsewhere })
 }
 
 impl Pattern {
     /// Makes one, under its name when it is whole.
-    async fn make(&self, name: &str) -> Result<(), Problem> {
+    async fn make(&self, name: &str) -> Result<Finished, Problem> {
         let (store, directory) = (&*self.store, self.directory);
         // Two that make one of the same name at once have nothing to do with each other until one of them gets it.
         let chance: String = self.entropy.next_id()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
         let aside = unfinished::aside(directory, &format!("{chance}-{name}"));
         let path = format!("{}/{name}", self.folder.trim_end_matches('/'));
         unfinished::begin(store, directory, &aside).await.map_err(files::at(&path))?;
-        let mut done = self.fill(&aside).await;
-        if done.is_ok() {
-            done =
-                store.rename((directory, &aside), (directory, name), false).await.map_err(files::at(&path));
+        let done = async {
+            self.fill(&aside).await?;
+            let file = store.lookup(directory, &aside).await.map_err(files::at(&path))?.file;
+            let written = store.info(file).await.map_err(files::at(&path))?.times.written;
+            store.rename((directory, &aside), (directory, name), false).await.map_err(files::at(&path))?;
+            Ok(Finished { name: name.to_owned(), file, written })
+        };
+        let done = done.await;
+        let mut gone = true;
+        if done.is_err()
+            && let Err(error) = store.remove(directory, &aside).await
+            && error.kind() != StoreErrorKind::NotFound
+        {
+            tracing::warn!(name = aside, %error, "what was made aside stays until the volume is opened again");
+            gone = false;
         }
-        if done.is_err() {
-            let _ = store.remove(directory, &aside).await;
+        if gone {
+            unfinished::end(store, directory, &aside).await;
         }
-        unfinished::end(store, directory, &aside).await;
         done
     }
 
@@ -216,17 +229,37 @@ impl Pattern {
         }
     }
 
-    /// Removes those that were made; which could not be.
-    async fn remove(&self, names: &[String]) -> Vec<String> {
+    /// Removes those that were made; which could not be. They have had their names for a while, and anybody may use them: what was
+    /// written to since, or put in the place of one, stays.
+    async fn remove(&self, images: &[Finished]) -> Vec<String> {
+        let (store, directory) = (&*self.store, self.directory);
         let mut left = Vec::new();
-        for name in names {
-            if let Err(error) = self.store.remove(self.directory, name).await {
-                tracing::warn!(name, %error, "an image that was made for nothing stays");
-                left.push(name.clone());
+        for Finished { name, file, written } in images {
+            let removed = async {
+                let entry = store.lookup(directory, name).await?;
+                let untouched = entry.file == *file && store.info(*file).await?.times.written == *written;
+                if untouched { store.remove(directory, name).await.map(|()| true) } else { Ok(false) }
+            };
+            match removed.await {
+                Ok(true) => {}
+                Ok(false) => left.push(name.clone()),
+                Err(error) if error.kind() == StoreErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!(name, %error, "an image that was made for nothing stays");
+                    left.push(name.clone());
+                }
             }
         }
         left
     }
+}
+
+/// An image that has its name.
+struct Finished {
+    name: String,
+    file: FileId,
+    /// When it was last written to before it got its name.
+    written: u64,
 }
 
 #[cfg(test)]

@@ -22,6 +22,18 @@ pub(super) fn cannot_reserve() -> Problem {
         .todo("A fixed image has all its space: `holdfast disk-image convert --type fixed`.")
 }
 
+/// The size of the disk in an image that is open. Of one that is not, nobody can say whether a size is a smaller one.
+pub(super) fn size_of_image(lun: &str, now: Option<ImageNow>) -> Result<u64, Problem> {
+    let size = now.map(|image| image.size_bytes).filter(|size| *size > 0);
+    size.ok_or_else(|| {
+        Problem::new(
+            Code::WrongState,
+            format!("The image of LUN {lun} is not open here, and its size is not known."),
+        )
+        .todo("`holdfast status` says why. Nothing was changed.")
+    })
+}
+
 impl Node {
     /// The image of a LUN that is served here.
     pub(super) fn image_now(&self, lun: &str) -> Option<ImageNow> {
@@ -85,7 +97,7 @@ impl Node {
     async fn look_into(&self, volume: &str, place: ImagePlace) -> Result<DiskInImage, Problem> {
         let path = place.path.clone();
         let looked = self.with_store(volume, async move |store| {
-            let (image, _) = images::open(&store, &place, Mode::Read).await?;
+            let image = images::open(&store, &place, Mode::Read).await?;
             Ok(DiskInImage { size: image.size(), sector: image.geometry().block_size })
         });
         looked.await.map_err(|problem| match problem.code {
@@ -134,5 +146,19 @@ impl DiskInImage {
             self.size, self.sector
         );
         Err(Problem::new(Code::InvalidRequest, detail).todo("Leave --block-size out to use what it has."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_image_that_is_not_open_no_size_is_known() {
+        let now = |size_bytes| Some(ImageNow { size_bytes, problem: None });
+        assert_eq!(size_of_image("l", now(512)).map_err(|problem| problem.code), Ok(512));
+        for unknown in [now(0), None] {
+            assert_eq!(size_of_image("l", unknown).map_err(|problem| problem.code), Err(Code::WrongState));
+        }
     }
 }

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::known::Impaired;
-use super::lun_images::cannot_reserve;
+use super::lun_images::{cannot_reserve, size_of_image};
 use super::mapping::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
@@ -310,7 +310,7 @@ impl Node {
             let file = self.lun_stat(&lun).await?;
             let now = match lun.format {
                 LunFormat::Raw => file.size_bytes,
-                LunFormat::Vhdx => self.image_now(name).unwrap_or_default().size_bytes,
+                LunFormat::Vhdx => size_of_image(name, self.image_now(name))?,
             };
             if size < now {
                 confirm(name, request.confirm.as_deref(), || self.shrinking(&lun, now, size))?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use block_device::BlockDevice as _;
 use control_api::{Code, Config, GroupConfig, LunConfig, LunFormat, LunState, Problem};
-use file_store::FileId;
+use file_store::{FileId, OpenFile};
 use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
@@ -115,13 +115,17 @@ impl SystemUnits {
         pool: Option<Uuid>,
         groups: Vec<PortGroup>,
         volume: Arc<dyn VolumeHandle>,
+        kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<Entry, Refused> {
         let config = self.unit_config(&identity, lun, groups);
         let (source, name) = (Source::of(lun, volume.store()), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
         let opened = self.shards.run(volume.shard(), move || async move {
-            let medium = source.open(&served).await?;
+            let medium = match source.open(&served, kept).await {
+                Ok(medium) => medium,
+                Err(failed) => return Ok(Err(failed)),
+            };
             let disk = Arc::<Disk>::default();
             disk.is_of(&medium);
             let store = Arc::new(VolumeReservations(source.store.clone()));
@@ -131,22 +135,25 @@ impl SystemUnits {
                     shard_runtime::spawn_local(watch_medium(unit.clone(), source, disk.clone(), watched));
                 }
                 // Nobody has written to it: there is nothing to close.
-                Err(_) => drop(disk.let_go()),
+                Err(_) => disk.let_go(),
             }
-            Ok((opened, medium.file, medium.shared, disk))
+            Ok(Ok((opened, medium.file, disk)))
         });
-        let (opened, file, shared, disk) = opened.await?;
+        let (opened, file, disk) = match opened.await? {
+            Ok(opened) => opened,
+            Err(failed) => return Err(failed.of(volume)),
+        };
         let unit = match opened {
             Ok(unit) => unit,
             Err(why) => {
                 let problem = Problem::new(Code::Damaged, format!("LUN {name}: {why}."));
-                let kept = shared.map(|file| Kept { volume, file });
-                return Err(Refused { problem, kept });
+                return Err(Refused { problem, kept: Some(Kept { volume, file }) });
             }
         };
-        self.drop_on(volume.shard(), shared).await?;
+        let id = file.file();
+        self.drop_on(volume.shard(), file).await?;
         unit.count_with(self.clock.clone());
-        let (file, watch) = (Some(file), Some(watch));
+        let (file, watch) = (Some(id), Some(watch));
         Ok(Entry { identity, pool, volume: Some(volume), file, away: false, unit, disk, watch, kept: None })
     }
 
@@ -176,18 +183,25 @@ impl SystemUnits {
         lun: &LunConfig,
         (unit, disk): (Arc<LogicalUnit>, Arc<Disk>),
         volume: &Arc<dyn VolumeHandle>,
-    ) -> Result<(Watch, FileId), Problem> {
+        kept: Option<Arc<dyn OpenFile>>,
+    ) -> Result<(Watch, FileId), Refused> {
         let source = Source::of(lun, volume.store());
         let (watch, watched) = watch();
         let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {
-            let medium = source.open(&served).await?;
+            let medium = match source.open(&served, kept).await {
+                Ok(medium) => medium,
+                Err(failed) => return Ok(Err(failed)),
+            };
             disk.is_of(&medium);
             unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
             shard_runtime::spawn_local(watch_medium(unit, source, disk, watched));
-            Ok(medium.file)
+            Ok(Ok(medium.file.file()))
         });
-        Ok((watch, attached.await?))
+        match attached.await? {
+            Ok(file) => Ok((watch, file)),
+            Err(failed) => Err(failed.of(volume.clone())),
+        }
     }
 
     /// Takes the files of units away whose volume is not `wanted` any more; their initiators wait for it.
@@ -205,7 +219,7 @@ impl SystemUnits {
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             let detached = self.shards.run(shard, move || async move {
                 unit.detach();
-                drop(disk.let_go());
+                disk.let_go();
                 Ok(())
             });
             detached.await?;

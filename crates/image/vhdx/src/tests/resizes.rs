@@ -1,7 +1,7 @@
 //! Other sizes: in the table's region, with another region, both ways, of each kind.
 
 use aligned_buffer::IoBuf;
-use block_device::BlockDevice;
+use block_device::{BlockDevice, BlockErrorKind, Durability};
 use vhdx_format::{DISK_SIZE_MAX, REGION_OFFSETS, REGION_TABLE_SIZE};
 
 use super::sealed::{seal, spoil};
@@ -143,5 +143,42 @@ fn sizes_that_cannot_be_are_refused() {
         }
         assert_eq!(disk.size(), 10 * MIB);
         disk.resize(10 * MIB).await.expect("nothing to do");
+    });
+}
+
+/// What was asked for while the disk was larger, and waits for its turn, finds the smaller one.
+#[test]
+fn what_waits_while_a_disk_shrinks_does_not_reach_behind_its_end() {
+    run(async {
+        for kind in [Kind::Dynamic, Kind::Fixed] {
+            let (disk, file) = image(&CreateOptions { kind, ..dynamic(10 * MIB, MIB) }).await;
+            let held = disk.inner.shape.write().await;
+            let data = || IoBuf::copy_from(&[7; 512]).freeze();
+            let all = async {
+                tokio::join!(
+                    disk.resize(5 * MIB),
+                    disk.write(8 * MIB, data(), Durability::Durable),
+                    disk.write_zeroes(5 * MIB, MIB, Durability::Durable),
+                    disk.unmap(4 * MIB, 2 * MIB),
+                    disk.read(9 * MIB, IoBuf::new(512)),
+                    disk.write(4 * MIB, data(), Durability::Durable),
+                )
+            };
+            let goes = async {
+                tokio::task::yield_now().await;
+                drop(held);
+            };
+            let ((resized, written, zeroed, unmapped, read, within), ()) = tokio::join!(all, goes);
+            resized.expect("shrunk");
+            within.expect("written");
+            let told = [written.err(), zeroed.err(), unmapped.err(), read.err()];
+            let told = told.map(|error| error.map(|error| error.kind()));
+            assert_eq!(told, [Some(BlockErrorKind::OutOfRange); 4]);
+            disk.resize(10 * MIB).await.expect("grown");
+            holds(&disk, 4 * MIB, 512, 7).await;
+            holds(&disk, 5 * MIB, 5 * MIB, 0).await;
+            disk.close().await.expect("closed");
+            sound(&file).await;
+        }
     });
 }

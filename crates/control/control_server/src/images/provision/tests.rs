@@ -23,7 +23,7 @@ async fn new_file(store: &dyn FileStore, kind: FileKind, name: &str) -> FileId {
 
 async fn open(store: &Arc<dyn FileStore>, path: &str, mode: Mode) -> vhdx::Image {
     let place = ImagePlace { path: path.into(), parents_anywhere: true };
-    images::open(store, &place, mode).await.expect("an image").0
+    images::open(store, &place, mode).await.expect("an image")
 }
 
 /// An image with content in its first sector.
@@ -99,6 +99,46 @@ fn each_is_a_disk_of_its_own() {
     });
 }
 
+/// A store in which somebody uses the first images while the third gets its name, which fails.
+struct Used(MemoryStore);
+
+impl test_layers::StoreLayer for Used {
+    fn below(&self) -> &dyn FileStore {
+        &self.0
+    }
+
+    fn rename<'a>(
+        &'a self,
+        from: (FileId, &'a str),
+        to: (FileId, &'a str),
+        replace: bool,
+    ) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            if to.1 != "d3.vhdx" {
+                return self.0.rename(from, to, replace).await;
+            }
+            let first = self.0.lookup(to.0, "d1.vhdx").await?.file;
+            let open = self.0.open(first, OpenOptions::shared(Access::READ_WRITE)).await?;
+            open.write(0, IoBuf::new(512).freeze(), Durability::Durable).await?;
+            self.0.remove(to.0, "d2.vhdx").await?;
+            self.0.create(to.0, "d2.vhdx", files::new(&self.0, to.0, FileKind::File).await?).await?;
+            Err(StoreError::new(StoreErrorKind::NoSpace, "a test"))
+        })
+    }
+}
+
+#[test]
+fn what_somebody_uses_meanwhile_stays_when_another_fails() {
+    run(async {
+        let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(Used(MemoryStore::new(1 << 30))));
+        golden(&store).await;
+        let desks = new_file(&*store, FileKind::Directory, "desks").await;
+        let failed = provision(store.clone(), &asked("d{1..3}.vhdx", false)).await.expect_err("one fails");
+        assert!(failed.detail.contains("in use already") && failed.detail.contains("d1.vhdx, d2.vhdx"));
+        assert_eq!(names(&*store, desks).await, ["d1.vhdx", "d2.vhdx"]);
+    });
+}
+
 /// A store in which a name cannot be given.
 struct Refuses(MemoryStore, &'static str);
 
@@ -134,6 +174,36 @@ fn one_that_fails_takes_the_others_with_it() {
             assert_eq!(names(&*store, desks).await, Vec::<String>::new());
         }
         assert!(store.state_scan("put", &[]).await.expect("rows").is_empty(), "nothing is left to remove");
+    });
+}
+
+/// A store in which a name cannot be given, and what is aside not be removed.
+struct Keeps(MemoryStore);
+
+impl test_layers::StoreLayer for Keeps {
+    fn below(&self) -> &dyn FileStore {
+        &self.0
+    }
+
+    fn rename<'a>(&'a self, _: (FileId, &'a str), _: (FileId, &'a str), _: bool) -> StoreFuture<'a, ()> {
+        Box::pin(async { Err(StoreError::new(StoreErrorKind::NoSpace, "a test")) })
+    }
+
+    fn remove<'a>(&'a self, _: FileId, _: &'a str) -> StoreFuture<'a, ()> {
+        Box::pin(async { Err(StoreError::new(StoreErrorKind::SharingViolation, "a test")) })
+    }
+}
+
+#[test]
+fn what_could_not_be_removed_goes_when_the_volume_is_opened() {
+    run(async {
+        let layer = Keeps(MemoryStore::new(1 << 30));
+        let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
+        golden(&store).await;
+        let desks = new_file(&*store, FileKind::Directory, "desks").await;
+        provision(store.clone(), &asked("d{1..2}.vhdx", false)).await.expect_err("it fails");
+        assert_eq!(names(&*store, desks).await.len(), 1);
+        assert_eq!(store.state_scan("put", &[]).await.expect("rows").len(), 1, "it is listed");
     });
 }
 

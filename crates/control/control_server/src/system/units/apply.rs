@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control_api::{LunConfig, Problem};
+use file_store::OpenFile;
 use scsi_disk::{PortGroup, UnitState};
 use uuid::Uuid;
 
-use super::file::Kept;
+use super::file::{Kept, Refused};
 use super::{Entry, Identity, SystemUnits, same_volume, state};
 use crate::backend::{Current, HELD_ELSEWHERE, ServedBy, ServedLun, VolumeHandle};
 
@@ -89,10 +90,11 @@ impl SystemUnits {
             if self.state.lock().closed {
                 break;
             }
-            self.put(pool, name, wanted, &mut trouble).await?;
+            let file = kept.get(&name).map(|kept| kept.file.clone());
+            self.put(pool, name, wanted, file, &mut trouble).await?;
         }
         self.configure();
-        self.let_go(kept).await?;
+        self.let_go(kept.into_values()).await?;
         Ok(trouble)
     }
 
@@ -127,16 +129,17 @@ impl SystemUnits {
         self.release(given).await
     }
 
-    /// Lets go of what this pool's units are not, or are not any more. Returns files of those that are tried again.
+    /// Lets go of what this pool's units are not, or are not any more. Returns files of those that are tried again, by their names.
     async fn let_go_of_others(
         &self,
         pool: Option<Uuid>,
         wanted: &BTreeMap<String, Wanted<'_>>,
         elsewhere: &BTreeMap<String, Identity>,
-    ) -> Result<Vec<Kept>, Problem> {
+    ) -> Result<BTreeMap<String, Kept>, Problem> {
         self.give_away(pool, wanted).await?;
         // Those that go or are made anew: first out of sight, then let go of.
-        let mut gone: Vec<Entry> = {
+        let (mut kept, mut others) = (BTreeMap::new(), Vec::new());
+        let gone: Vec<Entry> = {
             let mut state = self.state.lock();
             // What another pool does not hold open may come to this one.
             for (name, entry) in &mut state.units {
@@ -159,10 +162,24 @@ impl SystemUnits {
             let of_pool = state.units.iter().filter(|(_, entry)| entry.pool == pool);
             let names: Vec<String> =
                 of_pool.filter(|(name, entry)| !stays(name, entry)).map(|(name, _)| name.clone()).collect();
+            let waiting = |entry: &Entry| entry.pool == pool && entry.kept.is_some();
+            // Those that are tried again keep their files meanwhile: those that are made anew, and those that wait for their volume.
+            for (name, entry) in state.units.iter_mut().filter(|(_, entry)| waiting(entry)) {
+                let again = wanted.get(name).is_some_and(|wanted| {
+                    let same = |identity: &Identity| (identity.space, identity.path.clone(), identity.format);
+                    let volume = entry.kept.as_ref().map(|kept| &kept.volume);
+                    same(&wanted.identity) == same(&entry.identity)
+                        && same_volume(volume, wanted.volume.as_ref())
+                });
+                if again && let Some(file) = entry.kept.take() {
+                    kept.insert(name.clone(), file);
+                } else if entry.away {
+                    others.extend(entry.kept.take());
+                }
+            }
             names.iter().filter_map(|name| state.units.remove(name)).collect()
         };
-        // Those that are tried again keep their files meanwhile.
-        let kept: Vec<Kept> = gone.iter_mut().filter_map(|entry| entry.kept.take()).collect();
+        self.let_go(others).await?;
         if !gone.is_empty() {
             self.configure();
             self.release(gone).await?;
@@ -185,6 +202,7 @@ impl SystemUnits {
         pool: Option<Uuid>,
         name: String,
         wanted: Wanted<'_>,
+        kept: Option<Arc<dyn OpenFile>>,
         trouble: &mut Vec<(String, String)>,
     ) -> Result<(), Problem> {
         let Wanted { lun, identity, volume, comes, served_by, groups, .. } = wanted;
@@ -215,7 +233,7 @@ impl SystemUnits {
             unit.set_port_groups(groups);
             self.set_write_cache(lun, unit.clone()).await?;
             if let Some(volume) = volume.filter(|_| away) {
-                match self.attach(lun, (unit.clone(), disk), &volume).await {
+                match self.attach(lun, (unit.clone(), disk), &volume, kept).await {
                     Ok((watch, file)) => {
                         if let Some(entry) = self.state.lock().units.get_mut(&name) {
                             (entry.volume, entry.watch, entry.away) = (Some(volume), Some(watch), false);
@@ -225,14 +243,19 @@ impl SystemUnits {
                         self.set_write_cache(lun, unit).await?;
                         tracing::info!(lun = name, "a LUN has its volume again");
                     }
-                    Err(problem) => trouble.push((subject, problem.detail)),
+                    Err(Refused { problem, kept }) => {
+                        trouble.push((subject, problem.detail));
+                        if let Some(entry) = self.state.lock().units.get_mut(&name) {
+                            entry.kept = kept;
+                        }
+                    }
                 }
             }
             return Ok(());
         }
         let opened = match volume {
             Some(volume) => {
-                let opened = self.open(lun, identity.clone(), pool, groups.clone(), volume).await;
+                let opened = self.open(lun, identity.clone(), pool, groups.clone(), volume, kept).await;
                 opened.map_err(|refused| (refused.problem.detail, refused.kept))
             }
             None => Err((closed(), None)),

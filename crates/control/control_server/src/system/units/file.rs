@@ -24,6 +24,25 @@ pub(super) struct Refused {
     pub(super) kept: Option<Kept>,
 }
 
+/// Why a medium could not be opened, and its file, if that could be.
+pub(super) struct Failed {
+    pub(super) problem: Problem,
+    pub(super) file: Option<Arc<dyn OpenFile>>,
+}
+
+impl Failed {
+    /// The same for whoever keeps files by their volumes.
+    pub(super) fn of(self, volume: Arc<dyn VolumeHandle>) -> Refused {
+        Refused { problem: self.problem, kept: self.file.map(|file| Kept { volume, file }) }
+    }
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self { problem, file: None }
+    }
+}
+
 impl From<Problem> for Refused {
     fn from(problem: Problem) -> Self {
         Self { problem, kept: None }

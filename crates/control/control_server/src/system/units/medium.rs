@@ -4,6 +4,8 @@
 //!   open ──► Medium: backing for the unit, file ──► watch: tells of another size; opens an image that has stopped again
 //!                              └ Disk: the image as it is now, for who resizes or closes it
 //! ```
+//! The file of an image is held from the first opening until the unit is let go of, also while the image has stopped and is opened
+//! again over it: what was acknowledged is in the file, which is nobody else's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +19,7 @@ use parking_lot::Mutex;
 use scsi_disk::{Backing, DeviceBacking, FileBacking, LogicalUnit, VolumeReservations};
 use vhdx::{Image, Mode};
 
-use super::file::{Watched, open_file, watch_size};
+use super::file::{Failed, Watched, open_file, watch_size};
 use crate::images::{self, ImagePlace};
 
 /// How long is waited before an image that has stopped is opened again, and again.
@@ -37,16 +39,17 @@ pub(super) struct Source {
 #[derive(Default)]
 pub(super) struct Disk {
     image: Mutex<Option<Arc<Image>>>,
+    /// Its file, then those of its parents. Dropped on the shard of their volume.
+    files: Mutex<Vec<Arc<dyn OpenFile>>>,
     problem: Mutex<Option<String>>,
 }
 
 /// A medium that is open.
 pub(super) struct Medium {
     pub(super) backing: Arc<dyn Backing>,
-    pub(super) file: FileId,
-    /// The file, where others may have it open, too.
-    pub(super) shared: Option<Arc<dyn OpenFile>>,
+    pub(super) file: Arc<dyn OpenFile>,
     image: Option<Arc<Image>>,
+    parents: Vec<Arc<dyn OpenFile>>,
 }
 
 /// An image in which what was unmapped stays so, as in a file of a volume: a unit does not flush after it.
@@ -96,14 +99,37 @@ impl Source {
         Self { store, path: lun.path.clone(), image, block_size: lun.block_size, name: lun.name.clone() }
     }
 
-    /// Opens it; it is none of the files that are `served`.
-    pub(super) async fn open(&self, served: &BTreeMap<FileId, String>) -> Result<Medium, Problem> {
+    /// Opens it; it is none of the files that are `served`. The file of an image may have been `kept` from before, with nothing open
+    /// over it any more.
+    pub(super) async fn open(
+        &self,
+        served: &BTreeMap<FileId, String>,
+        kept: Option<Arc<dyn OpenFile>>,
+    ) -> Result<Medium, Failed> {
         let Some(place) = &self.image else {
             let file = open_file(&self.store, &self.path, served).await?;
             let backing = Arc::new(FileBacking::new(self.store.clone(), file.clone(), false, false));
-            return Ok(Medium { backing, file: file.file(), shared: Some(file), image: None });
+            return Ok(Medium { backing, file, image: None, parents: Vec::new() });
         };
-        let (image, file) = images::open(&self.store, place, Mode::Write).await?;
+        let file = match kept {
+            Some(file) => file,
+            None => images::open_file(&self.store, place, Mode::Write).await?,
+        };
+        match self.open_image(place, file.clone()).await {
+            Ok((image, parents)) => {
+                let backing = Arc::new(DeviceBacking::new(Arc::new(Durably(image.clone()))));
+                Ok(Medium { backing, file, image: Some(image), parents })
+            }
+            Err(problem) => Err(Failed { problem, file: Some(file) }),
+        }
+    }
+
+    async fn open_image(
+        &self,
+        place: &ImagePlace,
+        file: Arc<dyn OpenFile>,
+    ) -> Result<(Arc<Image>, Vec<Arc<dyn OpenFile>>), Problem> {
+        let (image, parents) = images::open_over(&self.store, place, file, Mode::Write).await?;
         let sector = image.geometry().block_size;
         if !self.block_size.is_multiple_of(sector) {
             let detail = format!(
@@ -112,17 +138,27 @@ impl Source {
             );
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
-        let image = Arc::new(image);
-        let backing = Arc::new(DeviceBacking::new(Arc::new(Durably(image.clone()))));
-        Ok(Medium { backing, file: file.file(), shared: None, image: Some(image) })
+        Ok((Arc::new(image), parents))
     }
 }
 
 impl Disk {
     /// The image is this one from now on.
     pub(super) fn is_of(&self, medium: &Medium) {
+        if medium.image.is_some() {
+            let files = [&medium.file].into_iter().chain(&medium.parents).cloned().collect();
+            // Those of the former image go when these are there.
+            let before = std::mem::replace(&mut *self.files.lock(), files);
+            drop(before);
+        }
         *self.image.lock() = medium.image.clone();
         *self.problem.lock() = None;
+    }
+
+    /// The file of its image, once nothing is open over it any more.
+    fn idle_file(&self) -> Option<Arc<dyn OpenFile>> {
+        let files = self.files.lock();
+        files.first().filter(|file| Arc::strong_count(file) == 1).cloned()
     }
 
     pub(super) fn image(&self) -> Option<Arc<Image>> {
@@ -133,19 +169,28 @@ impl Disk {
         self.problem.lock().clone()
     }
 
-    /// Nobody uses it any more here.
-    pub(super) fn let_go(&self) -> Option<Arc<Image>> {
-        self.image.lock().take()
+    /// Nobody uses it any more here; its files are held until [`Disk::let_go`].
+    fn stops(&self) {
+        let stopped = self.image.lock().take();
+        drop(stopped);
     }
 
-    /// Puts everything of an image in its place that no unit uses any more.
+    /// Nobody uses it any more here, and its files are anybody's.
+    pub(super) fn let_go(&self) {
+        self.stops();
+        let files = std::mem::take(&mut *self.files.lock());
+        drop(files);
+    }
+
+    /// Puts everything of an image in its place that no unit uses any more, and lets go of its files.
     pub(super) async fn close(&self) {
-        if let Some(image) = self.let_go()
+        if let Some(image) = self.image()
             && let Err(error) = image.close().await
         {
             // What was acknowledged is durable; the next opening replays the log.
             tracing::warn!(%error, "the image of a LUN was not closed");
         }
+        self.let_go();
     }
 }
 
@@ -166,7 +211,8 @@ pub(super) async fn watch_medium(unit: Arc<LogicalUnit>, source: Source, disk: A
                 () = sizes => {}
                 () = image.wait_stopped() => {}
             }
-            drop((image, disk.let_go()));
+            drop(image);
+            disk.stops();
             open_again(&unit, &source, &disk).await;
         }
     };
@@ -192,15 +238,17 @@ async fn open_again(unit: &Arc<LogicalUnit>, source: &Source, disk: &Disk) {
     unit.detach();
     loop {
         shard_runtime::sleep(OPEN_AGAIN).await;
-        // Nobody else serves it: what this unit had of it is not shared.
-        match source.open(&BTreeMap::new()).await {
+        // What the former image has under way must not come after what the next one writes.
+        let Some(file) = disk.idle_file() else { continue };
+        // Nobody else serves it: what this unit has of it is not shared.
+        match source.open(&BTreeMap::new(), Some(file)).await {
             Ok(medium) => {
                 disk.is_of(&medium);
                 unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
                 tracing::info!(lun = source.name, "the image of a LUN is open again");
                 return;
             }
-            Err(problem) => *disk.problem.lock() = Some(told(&problem.detail)),
+            Err(failed) => *disk.problem.lock() = Some(told(&failed.problem.detail)),
         }
     }
 }

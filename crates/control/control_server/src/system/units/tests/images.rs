@@ -63,7 +63,7 @@ async fn image(store: &Arc<dyn FileStore>, name: &str, parent: Option<&str>) {
 
 async fn open(store: &Arc<dyn FileStore>, name: &str, mode: Mode) -> vhdx::Image {
     let place = ImagePlace { path: format!("/{name}"), parents_anywhere: false };
-    images::open(store, &place, mode).await.expect("an image").0
+    images::open(store, &place, mode).await.expect("an image")
 }
 
 /// Opens a file as somebody else does, who shares everything.
@@ -192,7 +192,13 @@ async fn an_image_is_a_lun_and_nobody_elses_meanwhile() {
         );
         units.resize_image("l", 16 * MIB).await.expect("resized");
         assert_eq!(size(&units), Some(16 * MIB));
-        assert_eq!(put(&device, &nexus, 16 * MIB / SECTOR - 1, 0x77).await.1.get(12), Some(&0x2a), "news");
+        // The unit learns of it from a task that watches the image, and tells initiators with the next command.
+        let mut tries = 0;
+        while put(&device, &nexus, 16 * MIB / SECTOR - 1, 0x77).await.1.get(12) != Some(&0x2a) {
+            tries += 1;
+            assert!(tries < 1000, "no news");
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
         assert_eq!(put(&device, &nexus, 16 * MIB / SECTOR - 1, 0x77).await.0, ScsiStatus::Good);
         // It goes: the file is whole, with no log that waits, and anybody's.
         apply(&units, &Config::default(), Vec::new()).await;
@@ -222,6 +228,9 @@ async fn what_is_wrong_with_an_image_is_said_and_it_is_served_when_it_is_right()
         bytes.set_size(8 * MIB).await.expect("sized");
         drop(bytes);
         assert!(why().await.contains("no VHDX file"), "{}", why().await);
+        // It is the LUN's, whatever it is.
+        assert_eq!(removed(&*store).await, Err(StoreErrorKind::SharingViolation));
+        apply(&units, &Config::default(), Vec::new()).await;
         store.remove(store.root(), "l").await.expect("removed");
         // A child of a parent that goes, comes back, and is changed.
         image(&store, "parent", None).await;
@@ -281,9 +290,58 @@ async fn parents_elsewhere_are_opened_only_where_that_was_asked_for() {
     .await;
 }
 
-/// A store whose files are not flushed while that is said.
-struct Fails(MemoryStore, Arc<AtomicBool>);
-struct FailingFile(Arc<dyn OpenFile>, Arc<AtomicBool>);
+async fn removed(store: &dyn FileStore) -> Result<(), StoreErrorKind> {
+    store.remove(store.root(), "l").await.map_err(|error| error.kind())
+}
+
+/// Nobody else may do anything with the file of the LUN.
+async fn is_held(store: &dyn FileStore) {
+    assert_eq!(removed(store).await, Err(StoreErrorKind::SharingViolation));
+    for access in [Access::READ, Access::READ_WRITE] {
+        assert_eq!(somebody(store, "l", access).await, Err(StoreErrorKind::SharingViolation));
+    }
+}
+
+/// What was acknowledged is in the file: it is nobody else's while its image cannot be opened, at first or when its volume is back.
+#[tokio::test]
+async fn the_file_of_an_image_that_cannot_be_opened_is_kept() {
+    run(async {
+        let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
+        let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(Over(store.clone()));
+        image(&store, "parent", None).await;
+        image(&store, "l", Some("parent")).await;
+        let (root, mut config) = (store.root(), config());
+        let gone = || vec![ServedLun { volume: None, ..served(&volume).remove(0) }];
+        for back in [false, true] {
+            store.rename((root, "parent"), (root, "aside"), false).await.expect("moved");
+            // Again and again, also by another configuration of it.
+            for _ in 0..3 {
+                let trouble = apply(&units, &config, served(&volume)).await;
+                assert!(trouble[0].1.contains("/parent is missing"), "{trouble:?}");
+                is_held(&*store).await;
+                if !back {
+                    config.luns[0].parents_anywhere ^= true;
+                }
+            }
+            apply(&units, &config, gone()).await;
+            assert_eq!(Arc::strong_count(&volume), 1, "nothing of the volume is held any more");
+            assert_eq!(somebody(&*store, "l", Access::READ_WRITE).await, Ok(()));
+            assert_eq!(apply(&units, &config, served(&volume)).await.len(), 1);
+            store.rename((root, "aside"), (root, "parent"), false).await.expect("moved");
+            assert_eq!(apply(&units, &config, served(&volume)).await, []);
+            is_held(&*store).await;
+            apply(&units, &config, gone()).await;
+        }
+        apply(&units, &Config::default(), Vec::new()).await;
+        assert_eq!(removed(&*store).await, Ok(()));
+    })
+    .await;
+}
+
+/// A store whose files are not flushed, and not read, while that is said.
+struct Fails(MemoryStore, Arc<[AtomicBool; 2]>);
+struct FailingFile(Arc<dyn OpenFile>, Arc<[AtomicBool; 2]>);
 
 impl test_layers::StoreLayer for Fails {
     fn below(&self) -> &dyn FileStore {
@@ -305,36 +363,57 @@ impl test_layers::FileLayer for FailingFile {
 
     fn flush(&self) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            match self.1.load(Ordering::SeqCst) {
+            match self.1[0].load(Ordering::SeqCst) {
                 true => Err(StoreError::new(StoreErrorKind::Io, "a test")),
                 false => self.0.flush().await,
             }
         })
     }
+
+    fn read(&self, offset: u64, buf: IoBuf) -> StoreFuture<'_, IoBuf> {
+        Box::pin(async move {
+            match self.1[1].load(Ordering::SeqCst) {
+                true => Err(StoreError::new(StoreErrorKind::Io, "another test")),
+                false => self.0.read(offset, buf).await,
+            }
+        })
+    }
 }
 
-/// An image that could not make something durable has stopped; it is opened again when it can be, and has what was acknowledged.
+/// An image that could not make something durable has stopped; it is opened again when it can be, and has what was acknowledged. It
+/// is nobody else's meanwhile, and neither is its parent.
 #[tokio::test]
 async fn an_image_that_has_stopped_is_opened_again() {
     run(async {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
-        let failing = Arc::new(AtomicBool::new(false));
+        let failing: Arc<[AtomicBool; 2]> = Arc::default();
         let layer = Fails(MemoryStore::new(1 << 30), failing.clone());
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
         let volume: Arc<dyn VolumeHandle> = Arc::new(Over(store.clone()));
-        image(&store, "l", None).await;
+        image(&store, "parent", None).await;
+        image(&store, "l", Some("parent")).await;
         let config = config();
         assert_eq!(apply(&units, &config, served(&volume)).await, []);
         let (device, nexus) = initiator(&units, &config).await;
         assert_eq!(put(&device, &nexus, 1, 0x11).await.0, ScsiStatus::Good);
-        failing.store(true, Ordering::SeqCst);
+        failing[0].store(true, Ordering::SeqCst);
         // A first write whose place cannot be made durable.
         let failed = put(&device, &nexus, 3 * MIB / SECTOR, 0x33);
         let goes_on = async {
             while units.images().iter().all(|(_, image)| image.problem.is_none()) {
                 tokio::task::yield_now().await;
             }
-            failing.store(false, Ordering::SeqCst);
+            failing[1].store(true, Ordering::SeqCst);
+            // It was tried.
+            while units.images().iter().all(|(_, image)| {
+                !image.problem.as_ref().is_some_and(|problem| problem.contains("another test"))
+            }) {
+                tokio::task::yield_now().await;
+            }
+            is_held(&*store).await;
+            let parent = somebody(&*store, "parent", Access::READ_WRITE).await;
+            assert_eq!(parent, Err(StoreErrorKind::SharingViolation));
+            failing.iter().for_each(|fails| fails.store(false, Ordering::SeqCst));
         };
         let (failed, ()) = tokio::join!(failed, goes_on);
         while units.images().iter().any(|(_, image)| image.problem.is_some()) {
