@@ -46,6 +46,7 @@ mod iscsi;
 mod job;
 mod listener;
 mod node_disk;
+mod notify;
 mod on_node;
 pub mod openapi;
 mod pool;
@@ -105,6 +106,7 @@ pub use iscsi::{
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
+pub use notify::{Notifier, NotifierStatus};
 pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolForecast,

@@ -40,6 +40,12 @@ pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
 pub use space::{no_room, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
 
+/// An issue of a rule, of which nothing is said yet.
+#[must_use]
+pub fn of_rule(code: FindingCode) -> Issue {
+    issue(code, Severity::Info, "", "", "")
+}
+
 /// An issue as a rule says it.
 pub fn issue(
     code: FindingCode,

@@ -55,7 +55,7 @@ pub fn of_volumes(
         if !volume.online {
             issues.push(match &volume.reason {
                 None if !ready => {
-                    issue(FindingCode::Starting, Severity::Info, subject.clone(), "it is being opened".into(), "Wait for it.")
+                    issue(FindingCode::Starting, Severity::Info, subject.clone(), "it is being opened", "Wait for it.")
                 }
                 why => issue(
                     FindingCode::VolumeClosed,
@@ -120,7 +120,7 @@ pub fn of_luns(luns: &[Lun], ready: bool, todo: &dyn Fn(&LunConfig) -> Option<St
                 FindingCode::Starting,
                 Severity::Info,
                 subject,
-                "it is not served yet".into(),
+                "it is not served yet",
                 "Wait until its volume is open.",
             )),
             (Some(why), state) => Some(issue(

@@ -6,6 +6,7 @@ use control_api::{
     AuthConfig, ChapUser, ChapUserUpdate, Code, Config, Issue, Problem, Session, Severity, TargetConfig,
     TargetUpdate,
 };
+use health_rules::{FindingCode, of_rule};
 
 use super::missing;
 
@@ -189,16 +190,14 @@ pub(super) fn issues(config: &Config) -> Vec<Issue> {
             severity: Severity::Warning,
             subject: "iSCSI discovery".into(),
             detail: detail.into(),
-            todo,
-        });
+            todo, ..of_rule(FindingCode::ChapNobody) });
     }
     for target in config.targets.iter().filter(|target| target.auth.chap_off) {
         issues.push(Issue {
             severity: Severity::Info,
             subject: format!("target {}", target.name),
             detail: "it has CHAP users and asks nobody for CHAP".into(),
-            todo: format!("`holdfast target set {} --chap` asks for it again.", target.name),
-        });
+            todo: format!("`holdfast target set {} --chap` asks for it again.", target.name), ..of_rule(FindingCode::ChapOff) });
     }
     for target in config.targets.iter().filter(|target| target.auth.asked_for().len() > 1) {
         let loose = target.auth.chap.iter().filter(|user| bound_to(config, user).is_none());
@@ -216,8 +215,7 @@ pub(super) fn issues(config: &Config) -> Vec<Issue> {
             todo: format!(
                 "Bind each to its initiators: `holdfast target set-user {} {} --group GROUP`.",
                 target.name, names[0]
-            ),
-        });
+            ), ..of_rule(FindingCode::ChapLoose) });
     }
     issues
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use control_api::{CounterKind, Issue, Pool, PoolForecast, Severity, human_bytes};
+use health_rules::{FindingCode, of_rule};
 use counter_history::Query;
 
 use super::Node;
@@ -62,7 +63,6 @@ impl Node {
             todo: format!(
                 "Plan for more space (`holdfast pool add-disk {}`), or see what grows (`holdfast perf --from 7d --kind volume,lun`).",
                 pool.name
-            ),
-        })
+            ), ..of_rule(FindingCode::PoolFillsUp) })
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod elsewhere;
 mod expected;
 mod files;
 mod findings;
+mod findings_kept;
 mod forecast;
 mod fullness;
 mod held_addresses;
@@ -89,6 +90,7 @@ use crate::events::Events;
 use crate::forecast::Forecasts;
 use crate::jobs::Jobs;
 use crate::network::{Limits, Network};
+use crate::notify::Notifications;
 use crate::past::Past;
 pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
@@ -224,6 +226,8 @@ pub struct Node {
     events: Events,
     past: Past,
     forecasts: Forecasts,
+    findings: findings_kept::Findings,
+    pub(crate) notifications: Notifications,
     changing: Changing,
     addresses: held_addresses::Addresses,
     pool_loads: pool_load::PoolLoads,
@@ -276,6 +280,8 @@ impl Node {
             audit: Audit::new(data.join("audit.jsonl")),
             past: Past::open(&data),
             forecasts: Forecasts::default(),
+            findings: findings_kept::Findings::open(data.join("findings.book")),
+            notifications: Notifications::open(data.join("notifiers.json")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,
             config,
@@ -417,6 +423,11 @@ impl Node {
     fn times(&self) -> (u64, u64) {
         let now = self.clock.now().since(self.started);
         (now.as_millis() as u64, self.clock.wall().0 / 1_000_000_000)
+    }
+
+    /// Seconds since it started.
+    pub(crate) fn uptime_seconds(&self) -> u64 {
+        self.clock.now().since(self.started).as_secs()
     }
 
     /// The configuration, whole or without secrets.

@@ -4,6 +4,7 @@ use control_api::{
     Code, Done, Issue, Listener, Problem, Protocol, Session, Severity, Share, SmbOpen, SmbStatus, SmbUpdate,
     many,
 };
+use health_rules::FindingCode;
 
 use super::{Node, confirm, missing};
 
@@ -159,13 +160,14 @@ impl Node {
     /// What is wrong with SMB.
     pub(super) fn smb_issues(&self, shares: &[Share], ready: bool) -> Vec<Issue> {
         let mut issues = Vec::new();
-        let mut issue = |severity, subject: String, detail: String, todo: &str| {
-            issues.push(Issue { severity, subject, detail, todo: todo.into() });
+        let mut issue = |code, severity, subject: String, detail: String, todo: &str| {
+            issues.push(health_rules::issue(code, severity, subject, detail, todo));
         };
         for share in shares {
             let subject = format!("share {}", share.config.name);
             match &share.problem {
                 _ if !ready && !share.online => issue(
+                    FindingCode::Starting,
                     Severity::Info,
                     subject,
                     "it is not served yet".into(),
@@ -177,14 +179,14 @@ impl Node {
                         "`holdfast volume show {}` shows its volume; all of it is served again when its disks are back.",
                         share.config.volume
                     );
-                    issue(Severity::Error, subject, why.clone(), &todo)
+                    issue(FindingCode::ShareVolumeDamaged, Severity::Error, subject, why.clone(), &todo)
                 }
                 Some(why) if share.online => {
                     let todo = format!(
                         "Take the name out with `holdfast share set {} --revoke`, or make who it names (`holdfast user create`, `holdfast group create`).",
                         share.config.name
                     );
-                    issue(Severity::Warning, subject, why.clone(), &todo)
+                    issue(FindingCode::ShareUnknownName, Severity::Warning, subject, why.clone(), &todo)
                 }
                 Some(why) => {
                     let (volume, folder) = (&share.config.volume, &share.config.folder);
@@ -200,7 +202,13 @@ impl Node {
                             "`holdfast file stat {volume}:{folder}` shows its folder, `holdfast file mkdir` makes it, `holdfast volume check {volume}` looks for damage; it is served again by itself."
                         )
                     };
-                    issue(Severity::Error, subject, format!("it is not served: {why}"), &todo)
+                    issue(
+                        FindingCode::ShareNotServed,
+                        Severity::Error,
+                        subject,
+                        format!("it is not served: {why}"),
+                        &todo,
+                    )
                 }
                 None => {}
             }
@@ -209,6 +217,7 @@ impl Node {
         for listener in server.listeners {
             if let Some(why) = listener.problem {
                 issue(
+                    FindingCode::SmbNotServed,
                     Severity::Error,
                     format!("SMB address {}", listener.address),
                     why,
@@ -218,6 +227,7 @@ impl Node {
         }
         if let Err(problem) = &self.backends.users {
             issue(
+                FindingCode::UsersUnreadable,
                 Severity::Error,
                 "users".into(),
                 problem.detail.clone(),
@@ -230,6 +240,7 @@ impl Node {
         {
             let word = if server.smb1_count == 1 { "attempt" } else { "attempts" };
             issue(
+                FindingCode::SmbOneAttempt,
                 Severity::Info,
                 "SMB 1".into(),
                 format!(

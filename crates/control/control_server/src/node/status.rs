@@ -10,7 +10,8 @@ use observe::Inspect;
 use sha2::{Digest, Sha256};
 use tcp_service::BudgetUse;
 
-use super::{Node, findings};
+use super::Node;
+use super::pool_summary::bring_back;
 
 /// The file in which the system keeps what it calls the machine's identity.
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -59,16 +60,19 @@ impl Node {
         issues.extend(
             pools.iter().filter_map(|pool| self.space_issue(pool).or_else(|| self.forecast_issue(pool))),
         );
-        let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
+        let todo = |pool: &Pool| {
+            let known = self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
+            known.unwrap_or_else(|| bring_back(&pool.name))
+        };
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());
         issues.extend(self.full_volumes());
-        issues.extend(findings::of_pools(&pools, &todo, &done_without));
-        issues.extend(findings::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
-        issues.extend(findings::of_luns(&luns_here, ready, &|lun| {
+        issues.extend(health_rules::of_pools(&pools, &todo, &done_without));
+        issues.extend(health_rules::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
+        issues.extend(health_rules::of_luns(&luns_here, ready, &|lun| {
             self.refuse_stranger(lun).err().and_then(|problem| problem.todo)
         }));
-        issues.extend(findings::of_portals(&portals));
+        issues.extend(health_rules::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
         issues.extend(self.qos_issues());
         issues.extend(self.qos_volume_issues());
@@ -76,17 +80,22 @@ impl Node {
         issues.extend(self.http_issues());
         issues.extend(self.addresses.issues());
         let cluster = self.cluster_show().await.ok();
-        issues.extend(cluster.iter().flat_map(findings::of_nodes));
+        issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
+        issues.extend(cluster.iter().filter_map(health_rules::of_versions));
         issues.extend(self.findings_of_names());
-        issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
+        issues.extend(pools.iter().filter_map(|pool| health_rules::of_promises(pool, &volumes)));
+        issues.extend(self.client_issues(&shares_here, &portals).await);
+        issues.extend(self.findings.issues(self.uptime_seconds(), &self.name()));
+        self.findings.look(ready, self.clocks().1, &mut issues);
+        health_rules::sort(&mut issues);
         let (verdict, summary) =
-            findings::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);
+            health_rules::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);
         let config = self.config.get();
         Ok(Status {
             node: self.name(),
             machine: node_mark(self.data.path()),
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime_seconds: self.clock.now().since(self.started).as_secs(),
+            uptime_seconds: self.uptime_seconds(),
             ready,
             cluster,
             verdict,
@@ -200,7 +209,7 @@ pub(crate) fn headline(ready: bool, empty: bool, worst: Verdict, issues: &[Issue
         Verdict::Restoring => RedundancyState::Restoring,
         Verdict::FullyRedundant | Verdict::Empty => RedundancyState::Full,
     };
-    findings::headline(ready, empty, Some(redundancy).filter(|_| !empty), issues)
+    health_rules::headline(ready, empty, Some(redundancy).filter(|_| !empty), issues)
 }
 
 /// What a check found, as a report.
