@@ -58,9 +58,6 @@ pub struct Finding {
     /// Who knows of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acknowledged: Option<Acknowledgement>,
-    /// In a cluster, the node that has found it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
 }
 
 /// Which findings are listed.

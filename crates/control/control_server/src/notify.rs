@@ -338,7 +338,6 @@ impl Node {
             cleared: None,
             times: 1,
             acknowledged: None,
-            node: Some(self.name()),
         };
         let message = Message { event: "test", node: &self.name(), time: now, finding: &finding };
         let body = serde_json::to_string(&message)

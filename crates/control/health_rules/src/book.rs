@@ -91,7 +91,6 @@ impl Row {
             cleared: self.gone.filter(|_| self.cleared),
             times: self.times,
             acknowledged: self.acknowledged.as_ref().map(|(_, who)| who.clone()),
-            node: None,
         }
     }
 }

@@ -13,7 +13,7 @@ pub(super) const FINDINGS: &[Route] = &[
             "/findings",
             "finding_list",
             "What is not as it should be, or was not: since when, how often, who knows of it.",
-            json::<List<Finding>>(),
+            json::<List<OnNode<Finding>>>(),
         ),
         &["state", "severity", "code", "acknowledged", "limit"],
     ),
