@@ -93,6 +93,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_guide_has_all_of_them() {
+        let guide = include_str!("../../../../docs/guide/findings.md");
+        for code in FindingCode::ALL {
+            let row = format!("| `{}` | {} |", code.name(), code.meaning());
+            assert!(guide.contains(&row), "docs/guide/findings.md lacks: {row}");
+        }
+    }
+
+    #[test]
     fn names_are_unique_and_plain() {
         let names: BTreeSet<&str> = FindingCode::ALL.iter().map(|code| code.name()).collect();
         assert_eq!(names.len(), FindingCode::ALL.len());
