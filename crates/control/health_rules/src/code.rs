@@ -45,7 +45,6 @@ codes! {
     DiskSuspect "disk-suspect" "A disk serves and does not look well: errors, damage, slowness.",
     HttpNotServed "http-not-served" "An address of the API cannot be listened at.",
     InitiatorSinglePath "initiator-single-path" "An initiator has one way to a target that offers more.",
-    LogErrors "log-errors" "The node has written errors to its log.",
     LogOrphaned "log-orphaned" "The log of a volume is here, and the volume is not.",
     LunNotServed "lun-not-served" "A LUN is not served as it should be.",
     LunOffline "lun-offline" "Somebody has made a LUN offline or read-only.",
