@@ -10,8 +10,8 @@ use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
     api, audit, cache, cluster, config, demo, disk, disk_image, file, group, health, job, lun, manual, net,
-    node, notify, open, perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user,
-    user_group, volume,
+    node, notify, open, perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target,
+    user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.

@@ -106,8 +106,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         }
         Command::Remove { name } => {
             let path = format!("/notifiers/{}", segment(&name));
-            let done: Done =
-                context.confirmed(async |confirm| context.client.delete(&path, &Confirm { confirm }).await).await?;
+            let done: Done = context
+                .confirmed(async |confirm| context.client.delete(&path, &Confirm { confirm }).await)
+                .await?;
             context.show(&done, |done| outln!("{}", done.message))
         }
         Command::Test { name } => {

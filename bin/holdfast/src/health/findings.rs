@@ -102,7 +102,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let path = format!("/findings/{}/acknowledge", segment(&id));
             let finding: Finding = context.client.post(&path, &Acknowledge { note }).await?;
             context.show(&finding, |finding| {
-                outln!("{}: acknowledged, until it clears or gets worse than {}.", finding.subject, mark(finding.severity).to_lowercase());
+                outln!(
+                    "{}: acknowledged, until it clears or gets worse than {}.",
+                    finding.subject,
+                    mark(finding.severity).to_lowercase()
+                );
             })
         }
         Command::Unack { id } => {

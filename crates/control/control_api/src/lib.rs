@@ -94,8 +94,8 @@ pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, Pro
 pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
-pub use finding::{Acknowledge, Acknowledgement, Finding, FindingQuery, FindingState};
 pub use file::{FileClone, FileCreate, FileEntry, FileKind, FileRename};
+pub use finding::{Acknowledge, Acknowledgement, Finding, FindingQuery, FindingState};
 pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{

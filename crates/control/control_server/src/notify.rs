@@ -177,7 +177,9 @@ impl Notifications {
         let told = entries.iter().filter(|(_, entry)| entry.given_up).map(|(name, entry)| {
             let why = entry.problem.as_deref().unwrap_or("no reason is known");
             let detail = format!("it does not take notifications, and {} were given up: {why}", entry.failed);
-            let todo = format!("`holdfast notify test {name}` tries; `holdfast notify set {name} …` changes where it is.");
+            let todo = format!(
+                "`holdfast notify test {name}` tries; `holdfast notify set {name} …` changes where it is."
+            );
             issue(FindingCode::NotifyFailed, Severity::Warning, format!("notifier {name}"), detail, todo)
         });
         told.collect()
@@ -300,7 +302,11 @@ impl Node {
     ///
     /// # Errors
     /// When there is none such, or it cannot be kept.
-    pub(crate) async fn notifier_remove(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+    pub(crate) async fn notifier_remove(
+        &self,
+        name: &str,
+        confirmed: Option<String>,
+    ) -> Result<Done, Problem> {
         let _changing = self.notifications.changes.lock().await;
         let mut entries = self.notifications.entries.lock();
         if !entries.contains_key(name) {

@@ -288,7 +288,12 @@ impl Book {
         found.sort_by(|a, b| {
             let key = |finding: &Finding| {
                 let newest = u64::MAX - finding.cleared.unwrap_or(0);
-                (finding.state == FindingState::Cleared, finding.acknowledged.is_some(), finding.severity, newest)
+                (
+                    finding.state == FindingState::Cleared,
+                    finding.acknowledged.is_some(),
+                    finding.severity,
+                    newest,
+                )
             };
             (key(a), &a.subject).cmp(&(key(b), &b.subject))
         });

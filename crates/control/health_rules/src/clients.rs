@@ -53,7 +53,8 @@ pub fn of_initiators(sessions: &[Session], portals: &[PortalInfo]) -> Vec<Issue>
             ways.len(),
             few(initiators.into_iter())
         );
-        let todo = "Log in at a second portal, and have multipath-tools (Linux) or MPIO (Windows) use both ways.";
+        let todo =
+            "Log in at a second portal, and have multipath-tools (Linux) or MPIO (Windows) use both ways.";
         issue(FindingCode::InitiatorSinglePath, Severity::Warning, format!("target {target}"), detail, todo)
     };
     by_target.into_iter().map(told).collect()
@@ -65,7 +66,9 @@ pub fn of_shares_on_clusters(shares: &[Share], moves: &dyn Fn(&Share) -> bool) -
     let told = |share: &Share| {
         let name = &share.config.name;
         let detail = "its pool may move to another node, and what clients have open does not go with it: they see errors then";
-        let todo = format!("`holdfast share set {name} --kind clustered` lets it go with the pool; clients connect anew once.");
+        let todo = format!(
+            "`holdfast share set {name} --kind clustered` lets it go with the pool; clients connect anew once."
+        );
         issue(FindingCode::ShareNotContinuous, Severity::Info, format!("share {name}"), detail, todo)
     };
     plain.map(told).collect()
@@ -86,11 +89,8 @@ fn is_private(ip: IpAddr) -> bool {
 /// Clients that could encrypt, come from outside of private networks, and do not encrypt.
 /// Within a storage network of one's own, signed and not encrypted is what most have chosen: nothing is said of that.
 pub fn of_unencrypted(sessions: &[Session], shares: &[Share]) -> Vec<Issue> {
-    let encrypts: BTreeSet<&str> = shares
-        .iter()
-        .filter(|share| share.config.encrypt)
-        .map(|share| share.config.name.as_str())
-        .collect();
+    let encrypts: BTreeSet<&str> =
+        shares.iter().filter(|share| share.config.encrypt).map(|share| share.config.name.as_str()).collect();
     let mut by_share: BTreeMap<&str, BTreeSet<IpAddr>> = BTreeMap::new();
     for smb in sessions.iter().filter_map(|session| session.smb.as_ref()) {
         if smb.encrypted || smb.cipher.is_none() {
@@ -111,7 +111,8 @@ pub fn of_unencrypted(sessions: &[Session], shares: &[Share]) -> Vec<Issue> {
             many(from.len() as u64, "client"),
             few(names.iter().map(String::as_str))
         );
-        let todo = format!("`holdfast share set {share} --encrypt on` asks for encryption; these clients can.");
+        let todo =
+            format!("`holdfast share set {share} --encrypt on` asks for encryption; these clients can.");
         issue(FindingCode::SmbUnencrypted, Severity::Warning, format!("share {share}"), detail, todo)
     };
     by_share.into_iter().map(told).collect()

@@ -53,7 +53,13 @@ fn of_quorum(cluster: &ClusterStatus) -> Option<Issue> {
         many(all as u64, "node")
     );
     let todo = "Start the nodes that are away, before anything else is switched off; `holdfast cluster status` names them.";
-    Some(issue(FindingCode::QuorumThin, Severity::Warning, format!("cluster {}", cluster.cluster), detail, todo))
+    Some(issue(
+        FindingCode::QuorumThin,
+        Severity::Warning,
+        format!("cluster {}", cluster.cluster),
+        detail,
+        todo,
+    ))
 }
 
 /// Nodes of different releases: meant for the hours of an upgrade.
@@ -71,7 +77,13 @@ pub fn of_versions(cluster: &ClusterStatus) -> Option<Issue> {
         each.collect::<Vec<_>>().join("; ")
     );
     let todo = "Bring all nodes to the same release, one after the other.";
-    Some(issue(FindingCode::NodeVersion, Severity::Warning, format!("cluster {}", cluster.cluster), detail, todo))
+    Some(issue(
+        FindingCode::NodeVersion,
+        Severity::Warning,
+        format!("cluster {}", cluster.cluster),
+        detail,
+        todo,
+    ))
 }
 
 /// Clocks may differ by so many seconds: what a request takes, and what the answer rounds, is well below.
@@ -83,14 +95,21 @@ pub fn of_clock(node: &str, other: &str, ahead: i64) -> Option<Issue> {
         return None;
     }
     // Both nodes see it, and say it of the same pair in the same words.
-    let (first, second, ahead) = if node < other { (node, other, ahead) } else { (other, node, ahead.saturating_neg()) };
+    let (first, second, ahead) =
+        if node < other { (node, other, ahead) } else { (other, node, ahead.saturating_neg()) };
     let direction = if ahead > 0 { "ahead of" } else { "behind" };
     let detail = format!(
         "the clock of {second} is {} s {direction} that of {first}: times of files, snapshots, logs and logins do not fit together",
         ahead.unsigned_abs()
     );
     let todo = "Have both set their clocks by the same servers (chrony or systemd-timesyncd); `timedatectl` shows whether they do.";
-    Some(issue(FindingCode::ClockSkew, Severity::Warning, format!("clocks of nodes {first} and {second}"), detail, todo))
+    Some(issue(
+        FindingCode::ClockSkew,
+        Severity::Warning,
+        format!("clocks of nodes {first} and {second}"),
+        detail,
+        todo,
+    ))
 }
 
 /// A node that is away has taken its disks along: they have not failed.
@@ -104,7 +123,6 @@ pub fn of_nodes_away(pool: &str, node: &str, disks: usize) -> Issue {
     );
     issue(FindingCode::NodeDisksAway, Severity::Error, format!("pool {pool}"), detail, todo)
 }
-
 
 #[cfg(test)]
 mod tests {
@@ -163,7 +181,8 @@ mod tests {
     #[test]
     fn both_nodes_say_the_same_of_their_clocks() {
         assert_eq!(of_clock("n1", "n2", 4), None);
-        let (here, there) = (of_clock("n1", "n2", 90).expect("said"), of_clock("n2", "n1", -90).expect("said"));
+        let (here, there) =
+            (of_clock("n1", "n2", 90).expect("said"), of_clock("n2", "n1", -90).expect("said"));
         assert_eq!(here, there);
         assert!(here.detail.starts_with("the clock of n2 is 90 s ahead of that of n1"), "{}", here.detail);
         assert_eq!(of_clock("n1", "n2", i64::MIN).map(|issue| issue.code), Some("clock-skew".into()));

@@ -30,8 +30,15 @@ pub fn rows(json: &[u8]) {
 #[must_use]
 pub fn sample() -> Vec<u8> {
     let mut book = Book::default();
-    let gone = issue(FindingCode::DiskMissing, Severity::Error, "disk d of pool p", "it is missing", "Bring it back.");
-    let there = issue(FindingCode::PoolSpace, Severity::Warning, "pool p", "80 % of it is in use", "Add a disk.");
+    let gone = issue(
+        FindingCode::DiskMissing,
+        Severity::Error,
+        "disk d of pool p",
+        "it is missing",
+        "Bring it back.",
+    );
+    let there =
+        issue(FindingCode::PoolSpace, Severity::Warning, "pool p", "80 % of it is in use", "Add a disk.");
     book.look(1_700_000_000, &[gone, there.clone()]);
     book.look(1_700_000_010, std::slice::from_ref(&there));
     book.look(1_700_001_000, std::slice::from_ref(&there));

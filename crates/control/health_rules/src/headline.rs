@@ -9,9 +9,7 @@ fn is_quiet(issue: &Issue) -> bool {
 
 /// Puts the worst first, and after all that nobody knows of, what somebody does.
 pub fn sort(issues: &mut [Issue]) {
-    issues.sort_by(|a, b| {
-        (is_quiet(a), a.severity, &a.subject).cmp(&(is_quiet(b), b.severity, &b.subject))
-    });
+    issues.sort_by(|a, b| (is_quiet(a), a.severity, &a.subject).cmp(&(is_quiet(b), b.severity, &b.subject)));
 }
 
 /// The answer to "is all data as redundant as promised?", and a sentence that is as bad as the worst that was found.
@@ -44,9 +42,8 @@ pub fn headline(
         Verdict::Empty => "there are no pools yet",
         _ => "all data is as redundant as promised",
     };
-    let counted = |issue: &&Issue| {
-        issue.severity == worst && (!is_quiet(issue) || verdict == Verdict::Reduced)
-    };
+    let counted =
+        |issue: &&Issue| issue.severity == worst && (!is_quiet(issue) || verdict == Verdict::Reduced);
     let count = |_| match issues.iter().filter(counted).count() {
         1 => ("1 thing".to_owned(), "needs"),
         count => (format!("{count} things"), "need"),

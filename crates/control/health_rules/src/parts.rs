@@ -1,8 +1,8 @@
 //! Rules of the parts that are served: pools, volumes and their logs, LUNs, portals, the redundancy of spaces.
 
 use control_api::{
-    Issue, LogMode, Lun, LunConfig, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity, SpaceState,
-    Volume, human_bytes,
+    Issue, LogMode, Lun, LunConfig, LunState, Pool, PoolState, PortalInfo, RedundancyState, Severity,
+    SpaceState, Volume, human_bytes,
 };
 
 use crate::{FindingCode, issue};
@@ -17,9 +17,7 @@ pub fn of_pools(
     let of = |pool: &Pool| {
         let why = pool.reason.as_deref().unwrap_or("no reason is known");
         let (code, severity, what, advice) = match pool.state {
-            PoolState::Closed => {
-                (FindingCode::PoolClosed, Severity::Critical, "it is not open", todo(pool))
-            }
+            PoolState::Closed => (FindingCode::PoolClosed, Severity::Critical, "it is not open", todo(pool)),
             PoolState::ReadOnly => (
                 FindingCode::PoolReadOnly,
                 Severity::Critical,
@@ -44,11 +42,7 @@ pub fn of_pools(
 
 /// What is wrong with volumes and their logs. `ready` says that all has been opened that could be, `todo` what is to be done
 /// about a volume that is not open, if more is known than that disks are missing.
-pub fn of_volumes(
-    volumes: &[Volume],
-    ready: bool,
-    todo: &dyn Fn(&Volume) -> Option<String>,
-) -> Vec<Issue> {
+pub fn of_volumes(volumes: &[Volume], ready: bool, todo: &dyn Fn(&Volume) -> Option<String>) -> Vec<Issue> {
     let mut issues = Vec::new();
     for volume in volumes {
         let subject = format!("volume {}", volume.name);
@@ -156,18 +150,19 @@ pub fn of_portals(portals: &[PortalInfo]) -> Vec<Issue> {
     let of = |portal: &PortalInfo| {
         let why = portal.problem.clone()?;
         let subject = format!("portal {}", portal.address);
-        Some(issue(FindingCode::PortalNotServed, Severity::Error, subject, why, "Free the address or choose another one."))
+        Some(issue(
+            FindingCode::PortalNotServed,
+            Severity::Error,
+            subject,
+            why,
+            "Free the address or choose another one.",
+        ))
     };
     portals.iter().filter_map(of).collect()
 }
 
 /// What is wrong with the redundancy of a space; `done_without` says that it is that of a log, and its volume is served.
-pub fn of_space(
-    state: &SpaceState,
-    log_of: Option<&str>,
-    pool: &str,
-    done_without: bool,
-) -> Option<Issue> {
+pub fn of_space(state: &SpaceState, log_of: Option<&str>, pool: &str, done_without: bool) -> Option<Issue> {
     let (severity, what, todo) = match state.redundancy {
         RedundancyState::Unavailable if done_without => (
             Severity::Error,

@@ -15,7 +15,6 @@ pub fn no_room(state: &SpaceState, pool: &str) -> Issue {
     )
 }
 
-
 /// Percent of a pool that must be in use before promises beyond its room are told of: to promise more than there is, is what thin volumes are for.
 const TOLD_FROM: u128 = 50;
 
@@ -38,9 +37,8 @@ pub fn of_promises(pool: &Pool, volumes: &[Volume]) -> Option<Issue> {
     if room == 0 || room.saturating_sub(free) * 100 < room * TOLD_FROM {
         return None;
     }
-    let thin = volumes
-        .iter()
-        .filter(|volume| volume.pool == pool.name && volume.provisioning == Provisioning::Thin);
+    let thin =
+        volumes.iter().filter(|volume| volume.pool == pool.name && volume.provisioning == Provisioning::Thin);
     let open: u128 =
         thin.map(|volume| when_full(volume).saturating_sub(u128::from(volume.allocated_bytes))).sum();
     if open <= free {
@@ -56,7 +54,13 @@ pub fn of_promises(pool: &Pool, volumes: &[Volume]) -> Option<Issue> {
         "Add disks (`holdfast pool add-disk {}`) before it fills up, or delete what is not needed; `holdfast volume list` shows what each takes.",
         pool.name
     );
-    Some(issue(FindingCode::PoolOvercommitted, Severity::Warning, format!("pool {}", pool.name), detail, todo))
+    Some(issue(
+        FindingCode::PoolOvercommitted,
+        Severity::Warning,
+        format!("pool {}", pool.name),
+        detail,
+        todo,
+    ))
 }
 
 #[cfg(test)]
@@ -77,9 +81,16 @@ mod tests {
         // Mirrored twice: a full one takes 4000.
         assert_eq!(of_promises(&at(900), &[thin(2000, 100)]), None, "it is new");
         let told = of_promises(&at(500), &[thin(2000, 500)]).expect("told");
-        assert!(told.detail.contains("3.42 KiB more") && told.detail.contains("500 B are free"), "{}", told.detail);
+        assert!(
+            told.detail.contains("3.42 KiB more") && told.detail.contains("500 B are free"),
+            "{}",
+            told.detail
+        );
         assert_eq!(of_promises(&at(500), &[thin(500, 500)]), None, "it fits exactly");
-        assert_eq!(of_promises(&at(500), &[thin(501, 500)]).map(|told| told.code), Some("pool-overcommitted".into()));
+        assert_eq!(
+            of_promises(&at(500), &[thin(501, 500)]).map(|told| told.code),
+            Some("pool-overcommitted".into())
+        );
         let fixed = Volume { provisioning: Provisioning::Fixed, ..thin(2000, 500) };
         assert_eq!(of_promises(&at(500), &[fixed]), None);
         let parity = Volume { resiliency: Resiliency::Parity1, columns: 4, ..thin(300, 0) };

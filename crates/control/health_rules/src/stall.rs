@@ -38,7 +38,8 @@ impl RepairWatch {
     /// Pools whose repair has stood still for long.
     #[must_use]
     pub fn issues(&self, now: u64) -> Vec<Issue> {
-        let stalled = |(_, progress): &(&String, &Progress)| now.saturating_sub(progress.since) >= STALLED_AFTER;
+        let stalled =
+            |(_, progress): &(&String, &Progress)| now.saturating_sub(progress.since) >= STALLED_AFTER;
         let told = |(name, progress): (&String, &Progress)| {
             let detail = format!(
                 "{} are to be copied, and nothing has been for {} minutes: the data stays less redundant than promised",

@@ -250,7 +250,13 @@ impl Node {
         for listener in self.http_show().listeners {
             if let Some(why) = listener.problem {
                 let todo = "Free the address or choose another one with `holdfast api set --listen`.";
-                issue(FindingCode::HttpNotServed, Severity::Error, format!("HTTP address {}", listener.address), why, todo);
+                issue(
+                    FindingCode::HttpNotServed,
+                    Severity::Error,
+                    format!("HTTP address {}", listener.address),
+                    why,
+                    todo,
+                );
             }
         }
         if let Some(why) = self.why_unserved(CERTIFICATE) {
@@ -262,7 +268,13 @@ impl Node {
             match left {
                 0 => {
                     let ended = "The certificate of the API has ended: clients refuse to connect.";
-                    issue(FindingCode::CertificateEnds, Severity::Error, CERTIFICATE.into(), ended.into(), files);
+                    issue(
+                        FindingCode::CertificateEnds,
+                        Severity::Error,
+                        CERTIFICATE.into(),
+                        ended.into(),
+                        files,
+                    );
                 }
                 left if left <= ENDS_SOON_SECONDS => {
                     issue(FindingCode::CertificateEnds, Severity::Warning, CERTIFICATE.into(), days, files)

@@ -190,14 +190,18 @@ pub(super) fn issues(config: &Config) -> Vec<Issue> {
             severity: Severity::Warning,
             subject: "iSCSI discovery".into(),
             detail: detail.into(),
-            todo, ..of_rule(FindingCode::ChapNobody) });
+            todo,
+            ..of_rule(FindingCode::ChapNobody)
+        });
     }
     for target in config.targets.iter().filter(|target| target.auth.chap_off) {
         issues.push(Issue {
             severity: Severity::Info,
             subject: format!("target {}", target.name),
             detail: "it has CHAP users and asks nobody for CHAP".into(),
-            todo: format!("`holdfast target set {} --chap` asks for it again.", target.name), ..of_rule(FindingCode::ChapOff) });
+            todo: format!("`holdfast target set {} --chap` asks for it again.", target.name),
+            ..of_rule(FindingCode::ChapOff)
+        });
     }
     for target in config.targets.iter().filter(|target| target.auth.asked_for().len() > 1) {
         let loose = target.auth.chap.iter().filter(|user| bound_to(config, user).is_none());

@@ -41,7 +41,9 @@ impl Node {
             let info = self.pool_info(&handle);
             let spares = info.members.iter().filter(|member| member.state == DiskState::Spare).count();
             let away = self.nodes_away(&info);
-            issues.extend(away.iter().map(|(node, disks)| health_rules::of_nodes_away(&info.name, node, *disks)));
+            issues.extend(
+                away.iter().map(|(node, disks)| health_rules::of_nodes_away(&info.name, node, *disks)),
+            );
             for member in &info.members {
                 if member.node.as_ref().is_some_and(|node| away.contains_key(node)) {
                     continue;
@@ -112,16 +114,18 @@ impl Node {
                         info.name
                     ),
                 };
-                issues.push(issue(code, severity, format!("disk {name} of pool {}", info.name), detail, todo));
+                issues.push(issue(
+                    code,
+                    severity,
+                    format!("disk {name} of pool {}", info.name),
+                    detail,
+                    todo,
+                ));
             }
-            issues.extend(
-                info.spaces
-                    .iter()
-                    .filter_map(|space| {
-                        let without = self.is_done_without(space);
-                        health_rules::of_space(&space.state, space.log_of.as_deref(), &info.name, without)
-                    }),
-            );
+            issues.extend(info.spaces.iter().filter_map(|space| {
+                let without = self.is_done_without(space);
+                health_rules::of_space(&space.state, space.log_of.as_deref(), &info.name, without)
+            }));
             issues.extend(
                 info.spaces
                     .iter()

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_api::{
-    Acknowledge, Acknowledgement, Code, EventKind, Finding, FindingQuery, Issue, PortalInfo, Problem, Session, Share,
+    Acknowledge, Acknowledgement, Code, EventKind, Finding, FindingQuery, Issue, PortalInfo, Problem,
+    Session, Share,
 };
 use health_rules::{Book, News, RepairWatch};
 use parking_lot::Mutex;
@@ -113,7 +114,9 @@ fn read(path: &Path) -> Result<Book, String> {
     match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Book::default()),
         Err(error) => return Err(error.to_string()),
-        Ok(meta) if meta.len() > health_rules::MAX_FILE_BYTES => return Err(format!("it has {} bytes", meta.len())),
+        Ok(meta) if meta.len() > health_rules::MAX_FILE_BYTES => {
+            return Err(format!("it has {} bytes", meta.len()));
+        }
         Ok(_) => {}
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
@@ -159,7 +162,9 @@ impl Node {
 
     async fn keep_findings(self: &Arc<Self>) -> io::Result<()> {
         let node = self.clone();
-        spawn_blocking(move || node.findings.keep()).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+        spawn_blocking(move || node.findings.keep())
+            .await
+            .unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
     fn tell_of(&self, news: &News) {
@@ -237,7 +242,10 @@ impl Node {
     async fn changed_finding(self: &Arc<Self>, id: &str, found: Option<Finding>) -> Result<Finding, Problem> {
         let found = found.ok_or_else(|| missing("finding", id, "holdfast health list"))?;
         self.keep_findings().await.map_err(|error| {
-            Problem::new(Code::Io, format!("this holds until the node is started again, as it cannot be kept: {error}"))
+            Problem::new(
+                Code::Io,
+                format!("this holds until the node is started again, as it cannot be kept: {error}"),
+            )
         })?;
         self.events().tell(EventKind::Finding, id);
         Ok(found)
@@ -247,7 +255,8 @@ impl Node {
     async fn compare_clocks(&self) {
         let Some((peers, _)) = self.others() else { return };
         let asking = peers.into_iter().map(|peer| async move {
-            let ahead = tokio::time::timeout(Duration::from_secs(2), self.clock_of(&peer)).await.ok().flatten();
+            let ahead =
+                tokio::time::timeout(Duration::from_secs(2), self.clock_of(&peer)).await.ok().flatten();
             Some((peer.name, ahead?))
         });
         let seen: BTreeMap<String, i64> =
@@ -286,7 +295,8 @@ fn http_date(text: &str) -> Option<u64> {
     }
     // Days of the civil calendar, by counting years from March.
     let (of_year, of_month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = 365 * of_year + of_year / 4 - of_year / 100 + of_year / 400 + (153 * of_month + 2) / 5 + day - 1;
+    let days =
+        365 * of_year + of_year / 4 - of_year / 100 + of_year / 400 + (153 * of_month + 2) / 5 + day - 1;
     let days = days.checked_sub(719_468)?;
     Some(days * 86_400 + hours * 3600 + minutes * 60 + seconds)
 }
@@ -303,7 +313,13 @@ mod tests {
         assert_eq!(http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(http_date("Thu, 29 Feb 2024 12:00:00 GMT"), Some(1_709_208_000));
-        for wrong in ["", "x", "Sun, 06 Xyz 1994 08:49:37 GMT", "Sun, 06 Nov 0000 08:49:37 GMT", "Sun, 99 Nov 1994 08:49:37 GMT"] {
+        for wrong in [
+            "",
+            "x",
+            "Sun, 06 Xyz 1994 08:49:37 GMT",
+            "Sun, 06 Nov 0000 08:49:37 GMT",
+            "Sun, 99 Nov 1994 08:49:37 GMT",
+        ] {
             assert_eq!(http_date(wrong), None, "{wrong}");
         }
     }

@@ -91,7 +91,9 @@ impl Addresses {
             todo: problem.todo.clone().unwrap_or_else(|| {
                 "The pool is served at the node's own addresses meanwhile; it is tried again by itself."
                     .into()
-            }), ..of_rule(FindingCode::AddressNotServed) };
+            }),
+            ..of_rule(FindingCode::AddressNotServed)
+        };
         troubled.map(issue).collect()
     }
 

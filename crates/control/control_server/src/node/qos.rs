@@ -256,7 +256,9 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
             subject: place.to_string(),
             detail: format!("its QoS policy {} is not there: it has no limits and no minimum", place.policy),
             todo: "Give it another with `holdfast qos assign`, or none with `holdfast qos unassign`."
-                .to_owned(), ..of_rule(FindingCode::QosPolicyMissing) });
+                .to_owned(),
+            ..of_rule(FindingCode::QosPolicyMissing)
+        });
     }
     let mut missed: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
     for flow in flows.iter().filter(|flow| flow.status == FlowStatus::InsufficientThroughput) {

@@ -58,7 +58,9 @@ pub(super) fn refused(ip: IpAddr, https: bool, allow_local: bool) -> Option<&'st
             let metadata = ip.segments() == [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254];
             // Addresses that carry one of version 4 are judged by it.
             let inner = match ip.segments() {
-                [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] | [0, 0, 0, 0, 0, 0, high, low]
+                [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+                | [0x2002, high, low, ..]
+                | [0, 0, 0, 0, 0, 0, high, low]
                     if !ip.is_loopback() && !ip.is_unspecified() =>
                 {
                     let [a, b] = high.to_be_bytes();
@@ -77,7 +79,9 @@ pub(super) fn refused(ip: IpAddr, https: bool, allow_local: bool) -> Option<&'st
     if nowhere {
         Some("no service has such an address")
     } else if local && !allow_local {
-        Some("it is an address of this machine or of the link, where services ask nobody who it is; say so if it is meant (--allow-local)")
+        Some(
+            "it is an address of this machine or of the link, where services ask nobody who it is; say so if it is meant (--allow-local)",
+        )
     } else if !https && !private && !local {
         Some("without TLS it is sent within private networks only")
     } else {
@@ -92,10 +96,23 @@ mod tests {
     #[test]
     fn urls_are_taken_apart() {
         let target = Target::parse("https://hooks.example.org/a?b=c").expect("a URL");
-        assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("hooks.example.org", 443, "/a?b=c"));
+        assert_eq!(
+            (target.host.as_str(), target.port, target.path.as_str()),
+            ("hooks.example.org", 443, "/a?b=c")
+        );
         let target = Target::parse("http://[fd00::1]:8080").expect("a URL");
         assert_eq!((target.host.as_str(), target.port, target.path.as_str()), ("fd00::1", 8080, "/"));
-        for wrong in ["", "/x", "ftp://a/", "file:///etc/passwd", "https://u:p@a/", "https:///x", "https://a/#b", "https://a b/", "https://a\r\nX: y/"] {
+        for wrong in [
+            "",
+            "/x",
+            "ftp://a/",
+            "file:///etc/passwd",
+            "https://u:p@a/",
+            "https:///x",
+            "https://a/#b",
+            "https://a b/",
+            "https://a\r\nX: y/",
+        ] {
             assert!(Target::parse(wrong).is_err(), "{wrong:?}");
         }
     }
@@ -104,8 +121,18 @@ mod tests {
     fn addresses_of_the_machine_and_the_link_are_refused_in_every_guise() {
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         for local in [
-            "127.0.0.1", "127.9.9.9", "169.254.169.254", "100.100.100.200", "::1", "fe80::1", "fd00:ec2::254",
-            "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::169.254.169.254",
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "100.100.100.200",
+            "::1",
+            "fe80::1",
+            "fd00:ec2::254",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+            "::169.254.169.254",
         ] {
             assert!(refused(ip(local), true, false).is_some(), "{local}");
             assert!(refused(ip(local), true, true).is_none(), "{local}: it was said");

@@ -95,8 +95,14 @@ async fn a_server_sees_the_body_and_the_secret() {
     assert!(send::send(&hook, "{}".into()).await.expect_err("a redirection is not followed").contains("302"));
     let seen = server.await.expect("served");
     let first = seen[0].to_lowercase();
-    assert!(first.starts_with("post /a?b=c http/1.1") && first.contains("authorization: bearer hunter2"), "{first}");
-    assert!(first.contains("content-type: application/json") && first.ends_with("{\"event\":\"test\"}"), "{first}");
+    assert!(
+        first.starts_with("post /a?b=c http/1.1") && first.contains("authorization: bearer hunter2"),
+        "{first}"
+    );
+    assert!(
+        first.contains("content-type: application/json") && first.ends_with("{\"event\":\"test\"}"),
+        "{first}"
+    );
 }
 
 #[test]

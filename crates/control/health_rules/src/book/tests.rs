@@ -32,7 +32,10 @@ fn it_comes_once_and_goes_once() {
     assert_eq!(all(&book)[0].state, FindingState::Clearing);
     assert_eq!(kinds(&book.look(120 + CLEAR_AFTER, &[])), ["cleared"]);
     let gone = &all(&book)[0];
-    assert_eq!((gone.state, gone.cleared, gone.first_seen, gone.last_seen), (FindingState::Cleared, Some(120), 100, 110));
+    assert_eq!(
+        (gone.state, gone.cleared, gone.first_seen, gone.last_seen),
+        (FindingState::Cleared, Some(120), 100, 110)
+    );
     assert!(book.list(&FindingQuery::default()).expect("a list").is_empty());
     assert_eq!(kinds(&book.look(1000, &[])), [""; 0]);
 }
@@ -112,8 +115,7 @@ fn clocks_that_are_set_neither_clear_nor_keep_it_for_ever() {
 fn it_is_bounded() {
     let mut book = Book::default();
     for round in 0..4_u64 {
-        let many: Vec<Issue> =
-            (0..3000).map(|n| missing(&format!("{round}-{n}"), Severity::Error)).collect();
+        let many: Vec<Issue> = (0..3000).map(|n| missing(&format!("{round}-{n}"), Severity::Error)).collect();
         book.look(round * 10_000, &many);
         book.look(round * 10_000 + 10, &[]);
         assert!(book.rows.len() <= 2 * MOST_FINDINGS + MOST_CLEARED, "{}", book.rows.len());

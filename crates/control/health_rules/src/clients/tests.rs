@@ -112,5 +112,8 @@ fn who_comes_from_outside_and_could_encrypt_is_told_of() {
         assert_eq!(of_unencrypted(std::slice::from_ref(&quiet), &shares), [], "{quiet:?}");
     }
     // Everything over it is encrypted, whatever the session says.
-    assert_eq!(of_unencrypted(&[from("203.0.113.7:1", false, true)], &[share("a", ShareKind::ScaleOut, true)]), []);
+    assert_eq!(
+        of_unencrypted(&[from("203.0.113.7:1", false, true)], &[share("a", ShareKind::ScaleOut, true)]),
+        []
+    );
 }

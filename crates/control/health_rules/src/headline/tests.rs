@@ -55,8 +55,7 @@ fn the_sentence_is_as_bad_as_the_worst() {
         for (ready, empty) in [(true, true), (true, false), (false, true), (false, false)] {
             for set in 0..16_u32 {
                 let listed = SEVERITIES.iter().enumerate().filter(|(bit, _)| set & 1 << bit != 0);
-                let issues: Vec<Issue> =
-                    listed.map(|(_, severity)| issue(*severity, "it", "x")).collect();
+                let issues: Vec<Issue> = listed.map(|(_, severity)| issue(*severity, "it", "x")).collect();
                 never_better(ready, empty, redundancy, &issues);
             }
         }
@@ -90,7 +89,8 @@ fn what_is_acknowledged_is_quiet_unless_it_is_the_data() {
     let (verdict, sentence) = headline(true, false, full, &[known(Severity::Error)]);
     assert_eq!(verdict, Verdict::FullyRedundant);
     assert_eq!(sentence, "OK: all data is as redundant as promised. 1 thing below is acknowledged.");
-    let (_, sentence) = headline(true, false, full, &[known(Severity::Error), issue(Severity::Warning, "b", "x")]);
+    let (_, sentence) =
+        headline(true, false, full, &[known(Severity::Error), issue(Severity::Warning, "b", "x")]);
     assert!(sentence.starts_with("WARNING") && sentence.contains("1 thing below needs"), "{sentence}");
     let (verdict, sentence) = headline(true, false, full, &[known(Severity::Critical)]);
     assert_eq!(verdict, Verdict::Unavailable);

@@ -91,10 +91,7 @@ pub(super) fn thing<'a>(
 ) -> Option<Thing<'a>> {
     let (name, value) = params.first().map(|(name, value)| (name.as_str(), value.as_str()))?;
     match (route.id, name) {
-        (
-            "session_end" | "open_close" | "job_show" | "finding_acknowledge" | "finding_unacknowledge",
-            _,
-        ) => {
+        ("session_end" | "open_close" | "job_show" | "finding_acknowledge" | "finding_unacknowledge", _) => {
             value.split_once(':').map(|(node, _)| Thing::Of(node))
         }
         (_, "pool") => Some(Thing::Pool(value)),
