@@ -124,6 +124,11 @@ fn read(path: &Path) -> Result<Book, String> {
 }
 
 impl Node {
+    /// Seconds since it started.
+    pub(crate) fn uptime_seconds(&self) -> u64 {
+        self.clock.now().since(self.started).as_secs()
+    }
+
     /// Looks for findings until the node stops, and tells what is new.
     pub(crate) async fn watch_findings(self: Arc<Self>) {
         let mut round = 0_u32;
@@ -141,8 +146,7 @@ impl Node {
             }
             round = round.wrapping_add(1);
             if let Ok(pools) = self.pool_list().await {
-                let now = self.clock.now().since(self.started).as_secs();
-                self.findings.repair.lock().look(now, &pools);
+                self.findings.repair.lock().look(self.uptime_seconds(), &pools);
             }
             // A look is part of each status.
             let _ = self.status().await;

@@ -425,11 +425,6 @@ impl Node {
         (now.as_millis() as u64, self.clock.wall().0 / 1_000_000_000)
     }
 
-    /// Seconds since it started.
-    pub(crate) fn uptime_seconds(&self) -> u64 {
-        self.clock.now().since(self.started).as_secs()
-    }
-
     /// The configuration, whole or without secrets.
     pub fn config_show(&self, redact: bool) -> Config {
         let config = self.config.get();
