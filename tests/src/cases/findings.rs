@@ -30,7 +30,8 @@ server.serve_forever()
 ";
 
 fn told(server: &mut Running, deadline: Deadline) -> Result<Value> {
-    let line = server.line(deadline)?.ok_or_else(|| Outcome::Fail("the webhook's server has ended".into()))?;
+    let line =
+        server.line(deadline)?.ok_or_else(|| Outcome::Fail("the webhook's server has ended".into()))?;
     let told: Value = serde_json::from_str(&line).map_err(|error| format!("{line}: {error}"))?;
     ensure(told["secret"] == SECRET, || line.clone())?;
     Ok(told["body"].clone())
@@ -75,7 +76,9 @@ pub(super) fn run(context: &Context) -> Result {
         let news = told(&mut server, deadline)?;
         Ok((news["finding"]["code"] == "disk-missing").then_some(news))
     })?;
-    ensure(news["event"] == "new" && news["finding"]["subject"].to_string().contains(&lost), || news.to_string())?;
+    ensure(news["event"] == "new" && news["finding"]["subject"].to_string().contains(&lost), || {
+        news.to_string()
+    })?;
 
     let found = finding(&node, "active")?.ok_or_else(|| Outcome::Fail("no finding is listed".into()))?;
     let id = found["id"].as_str().unwrap_or_default().to_owned();
@@ -85,7 +88,9 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(status["verdict"] != "fully-redundant", || format!("an acknowledgement mends nothing: {status}"))?;
     let issues = status["issues"].as_array().cloned().unwrap_or_default();
     let line = issues.iter().find(|issue| issue["id"] == *id);
-    ensure(line.is_some_and(|line| line["acknowledged"]["note"] == "it is ordered"), || format!("{issues:?}"))?;
+    ensure(line.is_some_and(|line| line["acknowledged"]["note"] == "it is ordered"), || {
+        format!("{issues:?}")
+    })?;
     ensure(node.cli(&["status"])?.contains("it is ordered"), || "the note is not shown".into())?;
     let unknown = node.offline(&["health", "ack", "0123456789abcdef"])?;
     ensure(!unknown.status.success() && unknown.errors.contains("no finding"), || unknown.errors.clone())?;

@@ -15,6 +15,7 @@ mod send;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -55,6 +56,8 @@ struct Message<'a> {
 #[derive(Debug)]
 struct Entry {
     notifier: Notifier,
+    /// Which of all that ever were it is: a try that was begun before it was changed says nothing of it.
+    serial: u64,
     queue: VecDeque<String>,
     /// Tries of the first of the queue.
     tries: u32,
@@ -69,9 +72,10 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(notifier: Notifier) -> Self {
+    fn new(notifier: Notifier, serial: u64) -> Self {
         Self {
             notifier,
+            serial,
             queue: VecDeque::new(),
             tries: 0,
             not_before: 0,
@@ -134,9 +138,18 @@ fn pause(tries: u32) -> u64 {
 /// All who are told.
 pub(crate) struct Notifications {
     path: PathBuf,
+    /// Nobody holds it while a file is written: each status looks into it.
     entries: Mutex<BTreeMap<String, Entry>>,
+    serials: AtomicU64,
     /// Held by whoever changes who is told, from looking to writing.
-    changes: tokio::sync::Mutex<()>,
+    changes: Mutex<()>,
+}
+
+/// A try that is to be made.
+struct Due {
+    notifier: Notifier,
+    serial: u64,
+    body: String,
 }
 
 impl Notifications {
@@ -147,8 +160,20 @@ impl Notifications {
             Vec::new()
         });
         let known = notifiers.into_iter().take(MOST).filter(|notifier| check(notifier).is_ok());
-        let entries = known.map(|notifier| (notifier.name.clone(), Entry::new(notifier))).collect();
-        Self { path, entries: Mutex::new(entries), changes: tokio::sync::Mutex::new(()) }
+        let all =
+            Self { path, entries: Mutex::default(), serials: AtomicU64::new(1), changes: Mutex::new(()) };
+        known.for_each(|notifier| all.put(notifier));
+        all
+    }
+
+    /// Has somebody told from now on. What waited for one of the name waits for this one: whoever mends an address wants what was not taken there.
+    fn put(&self, notifier: Notifier) {
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let mut entries = self.entries.lock();
+        let before = entries.remove(&notifier.name);
+        let mut entry = Entry::new(notifier, serial);
+        entry.queue = before.map(|before| before.queue).unwrap_or_default();
+        entries.insert(entry.notifier.name.clone(), entry);
     }
 
     /// Has everybody told whom it concerns.
@@ -185,32 +210,58 @@ impl Notifications {
         told.collect()
     }
 
-    fn save(&self, entries: &BTreeMap<String, Entry>) -> io::Result<()> {
-        let notifiers: Vec<&Notifier> = entries.values().map(|entry| &entry.notifier).collect();
-        let text = serde_json::to_vec_pretty(&notifiers).map_err(io::Error::other)?;
-        replace_file(&self.path, &text)
+    /// Puts a notifier in the place of the one of its name. Blocks on the data directory's disk.
+    fn set(&self, notifier: Notifier) -> Result<NotifierStatus, Problem> {
+        let _changing = self.changes.lock();
+        let (name, mut all) = (notifier.name.clone(), self.configured());
+        all.insert(name.clone(), notifier.clone());
+        if all.len() > MOST {
+            return Err(Problem::new(Code::TooMany, format!("There are {MOST} notifiers already.")));
+        }
+        self.save(&all)?;
+        self.put(notifier);
+        self.entries.lock().get(&name).map(Entry::status).ok_or_else(|| unknown(&name))
+    }
+
+    /// Takes one away. Blocks on the data directory's disk.
+    fn remove(&self, name: &str) -> Result<(), Problem> {
+        let _changing = self.changes.lock();
+        let mut all = self.configured();
+        all.remove(name).ok_or_else(|| unknown(name))?;
+        self.save(&all)?;
+        self.entries.lock().remove(name);
+        Ok(())
+    }
+
+    fn configured(&self) -> BTreeMap<String, Notifier> {
+        self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.notifier.clone())).collect()
+    }
+
+    fn save(&self, notifiers: &BTreeMap<String, Notifier>) -> Result<(), Problem> {
+        let all: Vec<&Notifier> = notifiers.values().collect();
+        let text = serde_json::to_vec_pretty(&all).map_err(io::Error::other);
+        let kept = text.and_then(|text| replace_file(&self.path, &text));
+        kept.map_err(|error| Problem::new(Code::Io, format!("this cannot be kept: {error}")))
     }
 
     /// What can be sent now, each to whom; it is under way from now on.
-    fn due(&self, now: u64) -> Vec<(Notifier, String)> {
+    fn due(&self, now: u64) -> Vec<Due> {
         let mut entries = self.entries.lock();
         let due = entries.values_mut().filter(|entry| !entry.busy && entry.not_before <= now);
         due.filter_map(|entry| {
             let body = entry.queue.front()?.clone();
             entry.busy = true;
-            Some((entry.notifier.clone(), body))
+            Some(Due { notifier: entry.notifier.clone(), serial: entry.serial, body })
         })
         .collect()
     }
 
     /// A try for a notifier has ended; nothing when it is another one by now.
-    fn ended(&self, notifier: &Notifier, now: u64, result: Result<(), String>) {
-        if let Some(entry) = self.entries.lock().get_mut(&notifier.name) {
-            if entry.notifier == *notifier {
-                entry.ended(now, result);
-            } else {
-                entry.busy = false;
-            }
+    fn ended(&self, due: &Due, now: u64, result: Result<(), String>) {
+        let mut entries = self.entries.lock();
+        let tried = entries.get_mut(&due.notifier.name).filter(|entry| entry.serial == due.serial);
+        if let Some(entry) = tried {
+            entry.ended(now, result);
         }
     }
 }
@@ -257,11 +308,11 @@ impl Node {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.stopped() => return,
             }
-            for (notifier, body) in self.notifications.due(self.uptime_seconds()) {
+            for due in self.notifications.due(self.uptime_seconds()) {
                 let node = self.clone();
                 tokio::spawn(async move {
-                    let result = send::send(&notifier, body).await;
-                    node.notifications.ended(&notifier, node.uptime_seconds(), result);
+                    let result = send::send(&due.notifier, due.body.clone()).await;
+                    node.notifications.ended(&due, node.uptime_seconds(), result);
                 });
             }
         }
@@ -276,26 +327,27 @@ impl Node {
     ///
     /// # Errors
     /// When it makes no sense, there are too many, or it cannot be kept.
-    pub(crate) async fn notifier_set(&self, name: &str, asked: Notifier) -> Result<NotifierStatus, Problem> {
+    pub(crate) async fn notifier_set(
+        self: &Arc<Self>,
+        name: &str,
+        asked: Notifier,
+    ) -> Result<NotifierStatus, Problem> {
         if !asked.name.is_empty() && asked.name != name {
             return Err(Problem::new(Code::InvalidRequest, "The body names another notifier than the path."));
         }
         let notifier = Notifier { name: name.to_owned(), ..asked };
         check(&notifier)?;
-        let _changing = self.notifications.changes.lock().await;
-        let mut entries = self.notifications.entries.lock();
-        if entries.len() >= MOST && !entries.contains_key(name) {
-            return Err(Problem::new(Code::TooMany, format!("There are {MOST} notifiers already.")));
-        }
-        let before = entries.insert(name.to_owned(), Entry::new(notifier));
-        if let Err(error) = self.notifications.save(&entries) {
-            match before {
-                Some(before) => drop(entries.insert(name.to_owned(), before)),
-                None => drop(entries.remove(name)),
-            }
-            return Err(Problem::new(Code::Io, format!("this cannot be kept: {error}")));
-        }
-        entries.get(name).map(Entry::status).ok_or_else(|| unknown(name))
+        self.change_notifiers(move |all| all.set(notifier)).await
+    }
+
+    /// Changes who is told, to its end also when nobody waits for it any more.
+    async fn change_notifiers<T: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Notifications) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let node = self.clone();
+        let changed = tokio::task::spawn_blocking(move || change(&node.notifications)).await;
+        changed.unwrap_or_else(|error| Err(Problem::new(Code::Internal, error.to_string())))
     }
 
     /// Tells it no more.
@@ -303,23 +355,18 @@ impl Node {
     /// # Errors
     /// When there is none such, or it cannot be kept.
     pub(crate) async fn notifier_remove(
-        &self,
+        self: &Arc<Self>,
         name: &str,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
-        let _changing = self.notifications.changes.lock().await;
-        let mut entries = self.notifications.entries.lock();
-        if !entries.contains_key(name) {
+        if !self.notifications.entries.lock().contains_key(name) {
             return Err(unknown(name));
         }
         confirm(name, confirmed.as_deref(), || {
             vec!["It is told of no findings any more, and what waits for it is not sent.".to_owned()]
         })?;
-        let Some(before) = entries.remove(name) else { return Err(unknown(name)) };
-        if let Err(error) = self.notifications.save(&entries) {
-            entries.insert(name.to_owned(), before);
-            return Err(Problem::new(Code::Io, format!("this cannot be kept: {error}")));
-        }
+        let gone = name.to_owned();
+        self.change_notifiers(move |all| all.remove(&gone)).await?;
         Ok(Done::new(format!("{name} is told of findings no more.")))
     }
 

@@ -24,6 +24,10 @@ use crate::data_dir::replace_file;
 
 /// How often findings are looked for while nobody asks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// A look takes one part of so many of the time at most, unless even that would be too seldom.
+const LOOK_SHARE: u32 = 50;
+/// What is wrong is found so soon, however long a look takes.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(120);
 /// Each so many looks, the clocks of other nodes are compared with this one's.
 const CLOCKS_EVERY: u32 = 6;
 /// News that wait to be told at most.
@@ -123,6 +127,11 @@ fn read(path: &Path) -> Result<Book, String> {
     health_rules::read(&bytes).map_err(|error| error.to_string())
 }
 
+/// How long it is until the next look, when one has taken so long: at the size that some have, looks take no noticeable part of a processor.
+fn until_next(took: Duration) -> Duration {
+    took.saturating_mul(LOOK_SHARE).clamp(LOOK_EVERY, LOOK_AT_LEAST_EVERY)
+}
+
 impl Node {
     /// Seconds since it started.
     pub(crate) fn uptime_seconds(&self) -> u64 {
@@ -133,26 +142,20 @@ impl Node {
     pub(crate) async fn watch_findings(self: Arc<Self>) {
         let mut round = 0_u32;
         let mut failing = false;
+        let mut pause = LOOK_EVERY;
         loop {
+            // A look waits for volumes that do not answer, a node that stops does not wait for the look.
             tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.stopped() => {
                     let _ = self.keep_findings().await;
                     return;
                 }
-            }
-            if round.is_multiple_of(CLOCKS_EVERY) {
-                self.compare_clocks().await;
+                () = async {
+                    tokio::time::sleep(pause).await;
+                    pause = self.look_for_findings(round).await;
+                } => {}
             }
             round = round.wrapping_add(1);
-            if let Ok(pools) = self.pool_list().await {
-                self.findings.repair.lock().look(self.uptime_seconds(), &pools);
-            }
-            // A look is part of each status.
-            let _ = self.status().await;
-            for news in self.findings.take_news() {
-                self.tell_of(&news);
-            }
             match self.keep_findings().await {
                 Err(error) if !failing => {
                     failing = true;
@@ -162,6 +165,23 @@ impl Node {
                 Ok(()) => failing = false,
             }
         }
+    }
+
+    /// Looks once, and says how long it is until the next time.
+    async fn look_for_findings(self: &Arc<Self>, round: u32) -> Duration {
+        if round.is_multiple_of(CLOCKS_EVERY) {
+            self.compare_clocks().await;
+        }
+        let begun = self.clock.now();
+        if let Ok(pools) = self.pool_list().await {
+            self.findings.repair.lock().look(self.uptime_seconds(), &pools);
+        }
+        // A look is part of each status.
+        let _ = self.status().await;
+        for news in self.findings.take_news() {
+            self.tell_of(&news);
+        }
+        until_next(self.clock.now().since(begun))
     }
 
     async fn keep_findings(self: &Arc<Self>) -> io::Result<()> {
@@ -185,15 +205,22 @@ impl Node {
     }
 
     /// What there is to say of how clients reach what is served.
-    pub(super) async fn client_issues(&self, shares: &[Share], portals: &[PortalInfo]) -> Vec<Issue> {
-        let sessions: Vec<Session> = self.session_list().await.unwrap_or_default();
-        let mut issues = health_rules::of_unencrypted(&sessions, shares);
+    pub(super) fn client_issues(
+        &self,
+        sessions: &[Session],
+        shares: &[Share],
+        portals: &[PortalInfo],
+    ) -> Vec<Issue> {
+        let mut issues = health_rules::of_unencrypted(sessions, shares);
         match self.others() {
             // Who has a way to each node has more than one: a node sees its own only.
-            None => issues.extend(health_rules::of_initiators(&sessions, portals)),
-            Some(_) => issues.extend(health_rules::of_shares_on_clusters(shares, &|share| {
-                share.online && self.pool_of(&share.config).is_some()
-            })),
+            None => issues.extend(health_rules::of_initiators(sessions, portals)),
+            Some(_) => {
+                let places = self.places();
+                issues.extend(health_rules::of_shares_on_clusters(shares, &|share| {
+                    share.online && places.of(&share.config).is_some()
+                }));
+            }
         }
         issues.extend(self.notifications.issues());
         issues
@@ -311,6 +338,13 @@ mod tests {
     use health_rules::{FindingCode, issue};
 
     use super::*;
+
+    #[test]
+    fn looks_that_take_long_come_less_often() {
+        assert_eq!(until_next(Duration::from_millis(3)), LOOK_EVERY);
+        assert_eq!(until_next(Duration::from_secs(1)), Duration::from_secs(50));
+        assert_eq!(until_next(Duration::MAX), LOOK_AT_LEAST_EVERY);
+    }
 
     #[test]
     fn dates_are_read() {

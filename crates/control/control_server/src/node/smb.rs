@@ -1,8 +1,8 @@
 //! The SMB server as a whole, sessions of both protocols, and what clients have open.
 
 use control_api::{
-    Code, Done, Issue, Listener, Problem, Protocol, Session, Severity, Share, SmbOpen, SmbStatus, SmbUpdate,
-    many,
+    Code, Done, Issue, Listener, Problem, Protocol, Session, Severity, Share, SmbConfig, SmbOpen, SmbStatus,
+    SmbUpdate, many,
 };
 use health_rules::FindingCode;
 
@@ -15,14 +15,8 @@ impl Node {
     /// The SMB server now.
     pub fn smb_show(&self) -> SmbStatus {
         let (config, shares) = self.config.with(|config| (config.smb.clone(), config.shares.len()));
-        let info = self.backends.smb.info();
-        let mut listeners = info.listeners;
-        for address in &config.listen {
-            if !listeners.iter().any(|there| there.address == *address) {
-                let problem = self.why_unserved(&format!("SMB address {address}"));
-                listeners.push(Listener { address: address.clone(), listening: None, problem });
-            }
-        }
+        let mut info = self.backends.smb.info();
+        let listeners = self.smb_listeners(&config, std::mem::take(&mut info.listeners));
         SmbStatus {
             config,
             netbios_name: info.netbios_name,
@@ -31,10 +25,21 @@ impl Node {
             offered: info.offered,
             shares: shares as u64,
             sessions: self.backends.smb.sessions().len() as u64,
-            opens: self.backends.smb.opens().len() as u64,
+            opens: self.backends.smb.open_counts().values().sum(),
             smb1_count: info.smb1_count,
             smb1_attempts: info.smb1_attempts,
         }
+    }
+
+    /// What listens, and what was to.
+    fn smb_listeners(&self, config: &SmbConfig, mut listeners: Vec<Listener>) -> Vec<Listener> {
+        for address in &config.listen {
+            if !listeners.iter().any(|there| there.address == *address) {
+                let problem = self.why_unserved(&format!("SMB address {address}"));
+                listeners.push(Listener { address: address.clone(), listening: None, problem });
+            }
+        }
+        listeners
     }
 
     /// Changes the SMB server.
@@ -213,7 +218,9 @@ impl Node {
                 None => {}
             }
         }
-        let server = self.smb_show();
+        let config = self.config.with(|config| config.smb.clone());
+        let mut server = self.backends.smb.info();
+        server.listeners = self.smb_listeners(&config, std::mem::take(&mut server.listeners));
         for listener in server.listeners {
             if let Some(why) = listener.problem {
                 issue(

@@ -41,7 +41,9 @@ impl Node {
         let ready = *self.ready.subscribe().borrow();
         let pools = self.pool_list().await?;
         let portals = self.portal_list().await?;
-        let shares = self.share_list().await?;
+        // Of both there may be very many: they are listed once, and what is open is counted only.
+        let sessions = self.session_list().await?;
+        let shares = self.shares_used_by(&sessions);
         // Each waits for volumes that do not answer, as long as is waited for one.
         let (luns, volumes) = tokio::try_join!(self.lun_list(), self.volume_list())?;
         // What another node serves is not missing here.
@@ -84,7 +86,7 @@ impl Node {
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));
         issues.extend(self.findings_of_names());
         issues.extend(pools.iter().filter_map(|pool| health_rules::of_promises(pool, &volumes)));
-        issues.extend(self.client_issues(&shares_here, &portals).await);
+        issues.extend(self.client_issues(&sessions, &shares_here, &portals));
         issues.extend(self.findings.issues(self.uptime_seconds(), &self.name()));
         self.findings.look(ready, self.clocks().1, &mut issues);
         health_rules::sort(&mut issues);
@@ -109,7 +111,7 @@ impl Node {
                 targets: config.targets.len() as u64,
                 luns: luns.len() as u64,
                 luns_online: luns.iter().filter(|lun| lun.serving != LunState::Offline).count() as u64,
-                sessions: (self.backends.iscsi.sessions().len() + self.backends.smb.sessions().len()) as u64,
+                sessions: sessions.len() as u64,
                 shares: shares.len() as u64,
                 shares_online: shares.iter().filter(|share| share.online).count() as u64,
             },

@@ -50,12 +50,14 @@ pub(super) fn refused(ip: IpAddr, https: bool, allow_local: bool) -> Option<&'st
             let octets = ip.octets();
             let shared = octets[0] == 100 && octets[1] & 0xc0 == 64;
             let nowhere = ip.is_unspecified() || octets[0] == 0 || ip.is_multicast() || ip.is_broadcast();
-            // 100.100.100.200 is where one cloud has what 169.254.169.254 is elsewhere.
-            let local = ip.is_loopback() || ip.is_link_local() || octets == [100, 100, 100, 200];
+            // Two clouds have there what is at 169.254.169.254 elsewhere.
+            let metadata = octets == [100, 100, 100, 200] || octets == [168, 63, 129, 16];
+            let local = ip.is_loopback() || ip.is_link_local() || metadata;
             (local, nowhere, ip.is_private() || shared)
         }
         IpAddr::V6(ip) => {
-            let metadata = ip.segments() == [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254];
+            let metadata = [[0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]]
+                .contains(&ip.segments());
             // Addresses that carry one of version 4 are judged by it.
             let inner = match ip.segments() {
                 [0x64, 0xff9b, 0, 0, 0, 0, high, low]
@@ -125,6 +127,8 @@ mod tests {
             "127.9.9.9",
             "169.254.169.254",
             "100.100.100.200",
+            "168.63.129.16",
+            "fd20:ce::254",
             "::1",
             "fe80::1",
             "fd00:ec2::254",

@@ -21,7 +21,7 @@ fn news(severity: Severity, code: FindingCode) -> News {
 fn who_is_away_costs_a_bounded_amount_and_is_told_of() {
     let dir = tempfile::tempdir().expect("temp dir");
     let all = Notifications::open(dir.path().join("notifiers.json"));
-    all.entries.lock().insert("hook".into(), Entry::new(notifier("http://127.0.0.1:1/")));
+    all.set(notifier("http://127.0.0.1:1/")).expect("kept");
     all.take("n1", &news(Severity::Info, FindingCode::PoolSpace), 1);
     assert_eq!(all.due(0).len(), 0, "it is not that bad");
     all.take("n1", &news(Severity::Warning, FindingCode::NotifyFailed), 1);
@@ -36,7 +36,7 @@ fn who_is_away_costs_a_bounded_amount_and_is_told_of() {
         assert_eq!(due.len(), 1, "try {attempt}");
         assert_eq!(all.due(now).len(), 0, "one at a time");
         assert!(all.issues().is_empty(), "it is not given up yet");
-        all.ended(&due[0].0, now, Err("nobody is there".into()));
+        all.ended(&due[0], now, Err("nobody is there".into()));
         assert_eq!(all.due(now).len(), 0, "it waits before the next");
         now += LONGEST_PAUSE;
     }
@@ -44,7 +44,7 @@ fn who_is_away_costs_a_bounded_amount_and_is_told_of() {
     assert_eq!((told.len(), told[0].code.as_str()), (1, "notify-failed"));
     assert_eq!(all.entries.lock()["hook"].queue.len(), QUEUE - 1);
     let due = all.due(now);
-    all.ended(&due[0].0, now, Ok(()));
+    all.ended(&due[0], now, Ok(()));
     assert!(all.issues().is_empty(), "it takes them again");
 }
 
@@ -52,13 +52,41 @@ fn who_is_away_costs_a_bounded_amount_and_is_told_of() {
 fn what_is_changed_meanwhile_is_not_what_has_ended() {
     let dir = tempfile::tempdir().expect("temp dir");
     let all = Notifications::open(dir.path().join("notifiers.json"));
-    all.entries.lock().insert("hook".into(), Entry::new(notifier("http://127.0.0.1:1/")));
+    all.set(notifier("http://127.0.0.1:1/")).expect("kept");
     all.take("n1", &news(Severity::Error, FindingCode::PoolSpace), 1);
-    let due = all.due(0);
-    all.entries.lock().insert("hook".into(), Entry::new(notifier("http://127.0.0.1:2/")));
     all.take("n1", &news(Severity::Error, FindingCode::PoolSpace), 1);
-    all.ended(&due[0].0, 0, Ok(()));
-    assert_eq!(all.entries.lock()["hook"].queue.len(), 1, "this one has taken nothing");
+    let before = all.due(0);
+    // Also when it is set to the same again.
+    all.set(notifier("http://127.0.0.1:1/")).expect("kept");
+    assert_eq!(all.entries.lock()["hook"].queue.len(), 2, "what waits is sent to where it is now");
+    let after = all.due(0);
+    all.ended(&before[0], 0, Ok(()));
+    assert_eq!(all.entries.lock()["hook"].queue.len(), 2, "this one has taken nothing");
+    assert_eq!(all.due(0).len(), 0, "one at a time");
+    all.ended(&after[0], 0, Ok(()));
+    assert_eq!(all.entries.lock()["hook"].queue.len(), 1);
+}
+
+#[test]
+fn who_is_told_outlives_the_node_and_there_are_only_so_many() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("notifiers.json");
+    let all = Notifications::open(path.clone());
+    for number in 0..MOST {
+        let one = Notifier { name: format!("hook-{number}"), ..notifier("https://hooks.example.org/x") };
+        all.set(one).expect("kept");
+    }
+    assert_eq!(all.set(notifier("https://hooks.example.org/x")).expect_err("one more").code, Code::TooMany);
+    let changed = Notifier { name: "hook-0".into(), ..notifier("https://hooks.example.org/y") };
+    all.set(changed.clone()).expect("one that is there is changed");
+    all.remove("hook-1").expect("removed");
+    assert_eq!(all.remove("hook-1").expect_err("again").code, Code::NotFound);
+    let again = Notifications::open(path.clone()).configured();
+    assert_eq!((again.len(), again.get("hook-0")), (MOST - 1, Some(&changed)));
+    // What cannot be kept is not so.
+    std::fs::remove_dir_all(dir.path()).expect("removed");
+    assert_eq!(all.remove("hook-0").expect_err("no directory").code, Code::Io);
+    assert_eq!(all.configured(), again);
 }
 
 /// Real sockets: what is sent is what a server sees, and what it answers counts.
