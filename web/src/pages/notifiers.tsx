@@ -76,10 +76,13 @@ function NotifierDialog({ now, onClose }: { now: Notifier | null; onClose: () =>
       button={now ? "Change" : "Add"}
       onClose={onClose}
       wrong={badName !== null || badUrl !== null}
-      submit={() => ask(api.PUT("/v1/notifiers/{notifier}", {
-        params: { path: { notifier: name } },
-        body: { name, url, severity, header: now?.header, ca_file: now?.ca_file, secret_file: secret || undefined, allow_local: local },
-      }))}
+      submit={async () => {
+        await ask(api.PUT("/v1/notifiers/{notifier}", {
+          params: { path: { notifier: name } },
+          body: { name, url, severity, header: now?.header, ca_file: now?.ca_file, secret_file: secret || undefined, allow_local: local },
+        }));
+        return `${name} is told of findings from now on.`;
+      }}
     >
       {!now && <Field label="Name" value={name} onChange={setName} wrong={name ? badName : null} required autoFocus />}
       <Field label="URL" value={url} onChange={setUrl} wrong={url.length > 8 ? badUrl : null} required help="It gets JSON for each finding that comes, gets worse or goes." />

@@ -68,7 +68,10 @@ function AcknowledgeDialog({ issue, onClose }: { issue: Issue; onClose: () => vo
       onClose={onClose}
       button="Acknowledge"
       wrong={false}
-      submit={() => ask(api.POST("/v1/findings/{finding}/acknowledge", { params: { path: { finding: issue.id ?? "" } }, body: { note } }))}
+      submit={async () => {
+        await ask(api.POST("/v1/findings/{finding}/acknowledge", { params: { path: { finding: issue.id ?? "" } }, body: { note } }));
+        return "It is acknowledged until it clears or gets worse.";
+      }}
     >
       <p>It stays in the list, last, and does not make the sentence above it worse, until it clears or gets worse. What the data is, and what cannot be read, is said all the same.</p>
       <Field label="Note for others" value={note} onChange={setNote} help="Who sees to it, and when." autoFocus />
