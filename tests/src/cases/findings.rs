@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Context;
 use crate::node::{Node, Options};
-use crate::process::{Deadline, Running, command, need};
+use crate::process::{Deadline, Finished, Running, command, need};
 use crate::{Outcome, Result, ensure};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -42,6 +42,11 @@ fn finding(node: &Node, state: &str) -> Result<Option<Value>> {
     Ok(list["items"].get(0).cloned())
 }
 
+/// What the node does not do, with what it says.
+fn asked(node: &Node, arguments: &[&str]) -> Result<Finished> {
+    node.offline(&[&["--node", &node.told("api_socket")], arguments].concat())
+}
+
 pub(super) fn run(context: &Context) -> Result {
     if context.peer || context.url.is_some() {
         return Err(Outcome::Skip("needs a node of its own".into()));
@@ -62,7 +67,7 @@ pub(super) fn run(context: &Context) -> Result {
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600))?;
     let (url, secret) = (format!("http://127.0.0.1:{port}/hook"), secret.display().to_string());
     node.cli(&["notify", "set", "hook", "--url", &url, "--secret", &secret])?;
-    let refused = node.offline(&["notify", "test", "hook"])?;
+    let refused = asked(&node, &["notify", "test", "hook"])?;
     ensure(!refused.status.success() && refused.errors.contains("--allow-local"), || refused.errors.clone())?;
     node.cli(&["notify", "set", "hook", "--url", &url, "--secret", &secret, "--allow-local"])?;
     node.cli(&["notify", "test", "hook"])?;
@@ -92,7 +97,7 @@ pub(super) fn run(context: &Context) -> Result {
         format!("{issues:?}")
     })?;
     ensure(node.cli(&["status"])?.contains("it is ordered"), || "the note is not shown".into())?;
-    let unknown = node.offline(&["health", "ack", "0123456789abcdef"])?;
+    let unknown = asked(&node, &["health", "ack", "0123456789abcdef"])?;
     ensure(!unknown.status.success() && unknown.errors.contains("no finding"), || unknown.errors.clone())?;
 
     // Faults are gone with the process, and so is the finding soon; who knew of it is known still.
@@ -109,7 +114,7 @@ pub(super) fn run(context: &Context) -> Result {
 
     let shown = [node.cli(&["--json", "notify", "list"])?, node.cli(&["config", "show"])?, node.log()?];
     ensure(shown.iter().all(|text| !text.contains("seeded-secret-0815")), || "the secret is shown".into())?;
-    node.cli(&["--yes", "notify", "remove", "hook"])?;
+    node.cli(&["notify", "remove", "hook"])?;
     node.wait_redundant()?;
     node.finish()
 }
