@@ -1,3 +1,5 @@
+//! Tests of notifications: bounds, tries, changes while a try is under way, and real sockets.
+
 use super::*;
 
 fn notifier(url: &str) -> Notifier {

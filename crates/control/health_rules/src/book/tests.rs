@@ -1,3 +1,5 @@
+//! Tests of the book.
+
 use super::*;
 use crate::{FindingCode, issue};
 

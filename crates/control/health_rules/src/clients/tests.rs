@@ -1,3 +1,5 @@
+//! Tests of the rules of clients.
+
 use control_api::{ShareCaching, ShareConfig, SmbSession};
 
 use super::*;
