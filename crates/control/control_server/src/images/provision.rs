@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   for each name:  listed as unfinished ─► made aside: clone and other ids │ child ─► gets its name ─► off the list
-//!   one fails: those that were made go                  the node ends: what was aside goes at the next opening of the volume
+//!   one fails: those that nobody uses yet go             the node ends: what was aside goes at the next opening of the volume
 //! ```
 //! So whatever has one of the names is whole, and a disk of its own. The image that they begin as is held open meanwhile: nobody
 //! changes it.
@@ -59,10 +59,11 @@ fn way(folder: &[String], file: &[String]) -> Option<(String, bool)> {
     Some((steps.join("\\"), up > 0))
 }
 
-/// Makes images, all of them or none.
+/// Makes images, all of them or none, but for those that somebody uses already.
 ///
 /// # Errors
-/// When one of them cannot be made, or a name is taken; then there is none of them.
+/// When one of them cannot be made, or a name is taken. Then there is none of them, or the error names those that somebody has
+/// written to, replaced or opened since they got their names.
 pub(crate) async fn provision(
     store: Arc<dyn FileStore>,
     request: &FileProvision,

@@ -21,7 +21,7 @@ use crate::backend::{ServedBy, Work};
 use crate::files;
 use crate::memory::now;
 
-struct Volume(Arc<MemoryStore>);
+struct Volume(Arc<dyn FileStore>);
 
 impl VolumeHandle for Volume {
     fn store(&self) -> Arc<dyn FileStore> {
