@@ -34,6 +34,7 @@ mod backend;
 mod background;
 #[cfg(any(test, feature = "bench"))]
 mod bench;
+mod charges;
 mod check;
 mod clusters;
 mod copy;
@@ -62,6 +63,8 @@ mod names;
 mod namespace;
 mod open_file;
 mod pending;
+mod quota_store;
+mod quota_tally;
 mod recent;
 mod registry;
 mod replay;
