@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
-use file_store::{FileId, StoreError, StoreErrorKind};
+use file_store::{FileId, QuotaMode, StoreError, StoreErrorKind};
 use futures_util::future::{join_all, try_join_all};
 use shard_runtime::{RangeGuard, RangeLocks};
 use volume_format::CLUSTER;

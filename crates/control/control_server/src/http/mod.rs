@@ -12,6 +12,7 @@ mod parts;
 mod qos_handlers;
 mod relay;
 mod smb_handlers;
+mod quota_handlers;
 mod snapshot_handlers;
 
 use std::sync::Arc;

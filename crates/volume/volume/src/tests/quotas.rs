@@ -261,7 +261,7 @@ fn many_writers_of_one_user_get_no_more_than_the_limit() {
             let open = Arc::clone(&opens[(at % 16) as usize]);
             async move { put(&*open, at / 16 * CLUSTER, 1).await.is_ok() }
         };
-        let written = shard_runtime::join_all((0..64).map(write)).await;
+        let written = futures_util::future::join_all((0..64).map(write)).await;
         assert_eq!(written.iter().filter(|ok| **ok).count(), 20);
         assert_eq!(used(&volume, 1).await, 20 * CLUSTER);
     });
