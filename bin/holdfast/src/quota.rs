@@ -86,8 +86,7 @@ pub(crate) async fn run(quota: Quota, context: &Context) -> CliResult {
                 return usage("say what holds: --limit SIZE, --warning SIZE, or --default.");
             }
             let given = |size: Option<u64>| size.filter(|size| *size > 0);
-            let limits =
-                QuotaLimits { warning_bytes: given(warning), limit_bytes: given(limit), default };
+            let limits = QuotaLimits { warning_bytes: given(warning), limit_bytes: given(limit), default };
             let path = format!("{}/{}", route(&volume), segment(&user));
             let set: OwnerQuota = client.put(&path, &limits).await?;
             context.show(&set, |set| print_owners(std::slice::from_ref(set)))
@@ -126,7 +125,9 @@ fn print(quotas: &VolumeQuotas) {
         size(quotas.default_limit_bytes),
     );
     if quotas.counting {
-        outln!("What was there is still being counted: until that has ended the figures are too low, and nothing is refused.");
+        outln!(
+            "What was there is still being counted: until that has ended the figures are too low, and nothing is refused."
+        );
     }
     print_owners(&quotas.owners);
 }

@@ -7,8 +7,8 @@ mod iscsi;
 mod nodes;
 mod pool;
 mod qos;
-mod smb;
 mod quota;
+mod smb;
 mod snapshot;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};

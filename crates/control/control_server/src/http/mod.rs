@@ -10,9 +10,9 @@ mod node_handlers;
 mod pages;
 mod parts;
 mod qos_handlers;
+mod quota_handlers;
 mod relay;
 mod smb_handlers;
-mod quota_handlers;
 mod snapshot_handlers;
 
 use std::sync::Arc;

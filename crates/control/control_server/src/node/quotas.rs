@@ -2,7 +2,9 @@
 
 use std::cmp::Reverse;
 
-use control_api::{Code, OwnerQuota, Problem, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas, human_bytes};
+use control_api::{
+    Code, OwnerQuota, Problem, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas, human_bytes,
+};
 use file_store::{
     FileStore, NO_LIMIT, Owner, QuotaEntry, QuotaLevel, QuotaLimits as Limits, QuotaMode as StoreMode,
     QuotaReport, QuotaSettings, QuotaStore,
@@ -101,7 +103,12 @@ impl Node {
     }
 
     /// Gives a user limits of its own, or takes them away.
-    pub async fn quota_set(&self, volume: &str, owner: &str, limits: QuotaLimits) -> Result<OwnerQuota, Problem> {
+    pub async fn quota_set(
+        &self,
+        volume: &str,
+        owner: &str,
+        limits: QuotaLimits,
+    ) -> Result<OwnerQuota, Problem> {
         // Who is deleted still owns files, and its SID is all that is left of it.
         let sid: Sid = match owner.parse() {
             Ok(sid) => sid,
@@ -127,7 +134,11 @@ impl Node {
 
     /// One line in the log for each owner that has come to its warning or limit since the last look.
     pub(crate) async fn tell_quotas(&self) {
-        for (name, handle) in self.open_volume_handles() {
+        let open: Vec<_> = {
+            let volumes = self.volumes.lock();
+            volumes.iter().filter_map(|(name, slot)| Some((name.clone(), slot.handle.clone()?))).collect()
+        };
+        for (name, handle) in open {
             let store = handle.store();
             if !store.quota_store().is_some_and(|quotas| quotas.quota_mode() != StoreMode::Off) {
                 continue;
@@ -140,11 +151,23 @@ impl Node {
                 match event.level {
                     QuotaLevel::Warning => {
                         let due = human_bytes(event.entry.limits.warning);
-                        tracing::info!(volume = name, owner, used, due, "a user has come to its quota's warning");
+                        tracing::info!(
+                            volume = name,
+                            owner,
+                            used,
+                            due,
+                            "a user has come to its quota's warning"
+                        );
                     }
                     QuotaLevel::Limit => {
                         let limit = human_bytes(event.entry.limits.limit);
-                        tracing::info!(volume = name, owner, used, limit, "a user was refused space by its quota");
+                        tracing::info!(
+                            volume = name,
+                            owner,
+                            used,
+                            limit,
+                            "a user was refused space by its quota"
+                        );
                     }
                 }
             }
