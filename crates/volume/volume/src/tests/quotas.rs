@@ -346,3 +346,36 @@ fn an_owner_is_told_of_once_until_it_has_clearly_less() {
         assert_eq!(told().await, [QuotaLevel::Warning]);
     });
 }
+
+#[test]
+fn rows_are_what_they_always_were() {
+    use crate::quota_tally::{OwnLimits, Quotas, encode_own, encode_settings};
+    let numbers = |all: &[u64]| all.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
+    let wanted = settings(QuotaMode::Enforce, 0x0102);
+    let row = [vec![1, 2], numbers(&[0x81, 0x0102])].concat();
+    assert_eq!(encode_settings(&wanted), row);
+    let own = OwnLimits { limits: QuotaLimits { warning: u64::MAX, limit: 5 }, changed: 7 };
+    let own_row = [vec![1], numbers(&[u64::MAX, 5, 7])].concat();
+    assert_eq!(encode_own(&own), own_row);
+    let mut read = Quotas::default();
+    read.take_row(&[], &row);
+    read.take_row(owner(1).bytes(), &own_row);
+    assert!(!read.unreadable);
+    assert_eq!(
+        (read.settings, read.limits(&owner(1)), read.limits(&owner(2))),
+        (wanted, own.limits, wanted.default)
+    );
+    // Anything shorter, longer, or of another version.
+    for (key, row) in [(&[][..], &row), (owner(1).bytes(), &own_row)] {
+        let mut bad = vec![[&row[..], &[0]].concat(), [&[2], &row[1..]].concat()];
+        bad.extend((0..row.len()).map(|cut| row[..cut].to_vec()));
+        for row in bad {
+            let mut read = Quotas::default();
+            read.take_row(key, &row);
+            assert!(read.unreadable, "{row:?}");
+        }
+    }
+    let mut read = Quotas::default();
+    read.take_row(&[9], &own_row);
+    assert!(read.unreadable);
+}
