@@ -100,7 +100,7 @@ fn client(user: &str, commands: &str) -> Result<Finished> {
 
 fn smbcquotas(user: &str, arguments: &[&str]) -> Result<Finished> {
     let mut client = command("smbcquotas");
-    client.args(["-U", &format!("{user}%{PASSWORD}"), &format!("//{ADDRESS}/{SHARE}")]).args(arguments);
+    client.args(["-U", &format!("{user}%{PASSWORD}")]).args(arguments).arg(format!("//{ADDRESS}/{SHARE}"));
     run_program(LIMIT, &client)
 }
 
@@ -108,7 +108,7 @@ fn smbcquotas(user: &str, arguments: &[&str]) -> Result<Finished> {
 fn over_smb(node: &Node, volume: &str) -> Result {
     let listed = smbcquotas("boss", &["-L"])?.ok("smbcquotas -L")?;
     ensure(listed.contains("bob") && listed.contains("ann"), || format!("users are missing:\n{listed}"))?;
-    smbcquotas("boss", &["-S", &format!("UQLIM:bob/{}/{}", 19 * MIB, 20 * MIB)])?.ok("smbcquotas -S")?;
+    smbcquotas("boss", &["-S", &format!("UQLIM:bob:{}/{}", 19 * MIB, 20 * MIB)])?.ok("smbcquotas -S")?;
     let quotas = node.json(&["volume", "quota", "list", volume])?;
     let bob = find(&quotas, "bob");
     ensure(bob["limit_bytes"] == 20 * MIB && bob["own_limits"] == true, || format!("not set: {quotas}"))?;
@@ -116,7 +116,7 @@ fn over_smb(node: &Node, volume: &str) -> Result {
     ensure(file_system.to_lowercase().contains("deny disk"), || format!("not enforced?\n{file_system}"))?;
     let own = said(&smbcquotas("bob", &["-L"])?);
     ensure(!own.contains("ann"), || format!("bob sees what is not his:\n{own}"))?;
-    let set = said(&smbcquotas("bob", &["-S", &format!("UQLIM:bob/{}/{}", 90 * MIB, 90 * MIB)])?);
+    let set = said(&smbcquotas("bob", &["-S", &format!("UQLIM:bob:{}/{}", 90 * MIB, 90 * MIB)])?);
     ensure(set.contains("NT_STATUS_ACCESS_DENIED"), || format!("bob sets his quota:\n{set}"))?;
     let quotas = node.json(&["volume", "quota", "list", volume])?;
     ensure(find(&quotas, "bob")["limit_bytes"] == 20 * MIB, || format!("bob has set it: {quotas}"))

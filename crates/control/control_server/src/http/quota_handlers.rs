@@ -7,12 +7,12 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::{QuotaLimits, QuotaUpdate};
 
 use super::handle;
-use super::handlers::S;
 use super::parts::{Sent, answer};
 use crate::node::Node;
 
 /// The handler of the route named `id`.
 pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
+    type S = State<Arc<Node>>;
     type V = Path<String>;
     type Two = Path<(String, String)>;
     Some(match id {
