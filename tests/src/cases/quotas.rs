@@ -26,6 +26,8 @@ pub(super) fn run(context: &Context) -> Result {
     need_root("serving SMB on its own port")?;
     let smb = Some(format!("{ADDRESS}:445"));
     let mut node = Node::start(&context.folder, Options { smb, ..Options::default() })?;
+    // Who is refused space is told of in the log, by a quota or not.
+    node.expect_log("SMB write refused: no space");
     let secret = format!("{PASSWORD}\n");
     node.cli_with(&["user", "create", "boss", "--group", "Administrators", "--password-stdin"], &secret)?;
     for user in ["bob", "ann"] {

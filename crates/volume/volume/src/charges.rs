@@ -47,6 +47,13 @@ pub(crate) async fn count_now_and_then(core: Weak<Core>) {
     }
 }
 
+/// A file that gets another owner, with so many clusters.
+struct Handover {
+    from: Owner,
+    to: Owner,
+    count: u64,
+}
+
 fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
@@ -219,24 +226,20 @@ impl Session<'_> {
             .put_security(file, descriptor)
             .and_then(|()| self.set_info(file, file_store::InfoChange::default(), now));
         self.fatal(stored)?;
-        let Some((old, new)) = moved else { return Ok(()) };
+        let Some(Handover { from, to, count }) = moved else { return Ok(()) };
         let counted = self.space.quotas.tally.as_ref().is_some_and(|tally| file < tally.counted);
         if let Some(tally) = &mut self.space.quotas.tally {
-            tally.know(file, Some(new.0));
+            tally.know(file, Some(to));
         }
         if counted {
-            self.space.quotas.charge(old, new.1, false);
-            self.space.quotas.charge(new.0, new.1, true);
+            self.space.quotas.charge(from, count, false);
+            self.space.quotas.charge(to, count, true);
         }
         Ok(())
     }
 
     /// From whom and to whom a file goes by a new descriptor, with how many clusters; `None` where it stays.
-    fn owners_to_change(
-        &mut self,
-        file: u64,
-        descriptor: &[u8],
-    ) -> Result<Option<(Owner, (Owner, u64))>, StoreError> {
+    fn owners_to_change(&mut self, file: u64, descriptor: &[u8]) -> Result<Option<Handover>, StoreError> {
         if self.space.quotas.tally.is_none() {
             return Ok(None);
         }
@@ -244,7 +247,7 @@ impl Session<'_> {
         let Some(old) = self.owner(file)?.filter(|old| *old != new) else { return Ok(None) };
         let count = self.clusters_of_file(file)?;
         self.may_have(new, count)?;
-        Ok(Some((old, (new, count))))
+        Ok(Some(Handover { from: old, to: new, count }))
     }
 
     /// Counts some more of what was there when counting began; whether there is more.
