@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use file_store::{
@@ -279,7 +279,7 @@ fn a_write_that_is_dropped_at_any_wait_is_charged_for_what_it_has() {
             {
                 let mut write = pin!(put(&*open, 0, 2));
                 for _ in 0..polls {
-                    if let Poll::Ready(_) = write.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    if write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
                         break;
                     }
                     shard_runtime::sleep(Duration::from_millis(1)).await;
