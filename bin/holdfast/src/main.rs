@@ -44,6 +44,7 @@ mod pool;
 mod portal;
 mod progress;
 mod qos;
+mod quota;
 mod serve;
 mod session;
 mod share;

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::error::CliResult;
 use crate::offline;
 use crate::pool::show_report;
+use crate::quota;
 use crate::table::{Table, or_dash, word};
 use crate::units::{bytes, parse_bytes};
 
@@ -149,6 +150,8 @@ pub(crate) enum Command {
     /// Add a log to a volume, or remove it, while the volume is in use.
     #[command(subcommand)]
     Log(LogCommand),
+    /// How much of a volume each user may have: quotas as NTFS has them, by who owns files.
+    Quota(quota::Quota),
     /// Open a volume whose log is lost, without what was only there.
     GiveUpLog {
         /// The volume.
@@ -269,6 +272,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
             let volume: Volume = client.delete(&path, &()).await?;
             context.show(&volume, one)?;
         }
+        Command::Quota(quota) => quota::run(quota, context).await?,
         Command::GiveUpLog { volume } => {
             let path = format!("/volumes/{}/give-up-log", segment(&volume));
             let done: Done =

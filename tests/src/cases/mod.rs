@@ -37,6 +37,7 @@ mod pool_move;
 mod qos;
 mod qos_host;
 mod qos_smb;
+mod quotas;
 mod rebalance;
 mod reservations;
 mod reserve;

@@ -334,6 +334,13 @@ pub const CASES: &[Case] = &[
         run: disks::kill,
     },
     Case {
+        name: "quotas",
+        about: "quotas of users by the command line and smbcquotas; refused at the limit, free space told, counted after a kill",
+        ci: true,
+        guest: false,
+        run: quotas::run,
+    },
+    Case {
         name: "smb-clients",
         about: "smbclient in every version, signed and encrypted; right errors; no malformed frame",
         ci: true,

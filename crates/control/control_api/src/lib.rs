@@ -53,6 +53,7 @@ mod pool_address;
 mod pool_home;
 mod problem;
 mod qos;
+mod quota;
 pub mod routes;
 mod selector;
 mod share_kind;
@@ -120,6 +121,7 @@ pub use qos::{
     QosVolume,
 };
 pub use qos_policy::{Assignment, FlowStatus, Place, PlaceKind, Policies, Policy, PolicyKind, QosSettings};
+pub use quota::{OwnerQuota, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
 pub use share_kind::ShareKind;
 pub use smb::{

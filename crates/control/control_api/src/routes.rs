@@ -7,6 +7,7 @@ mod iscsi;
 mod nodes;
 mod pool;
 mod qos;
+mod quota;
 mod smb;
 mod snapshot;
 
@@ -125,7 +126,10 @@ const WITH_CLUSTER: &[Route] =
 
 const WITH_NODES: &[Route] = &joined::<{ WITH_QOS.len() + nodes::NODES.len() }>(WITH_QOS, nodes::NODES);
 
-const WITH_QOS: &[Route] = &joined::<{ WITH_SNAPSHOTS.len() + qos::QOS.len() }>(WITH_SNAPSHOTS, qos::QOS);
+const WITH_QOS: &[Route] = &joined::<{ WITH_QUOTAS.len() + qos::QOS.len() }>(WITH_QUOTAS, qos::QOS);
+
+const WITH_QUOTAS: &[Route] =
+    &joined::<{ WITH_SNAPSHOTS.len() + quota::QUOTAS.len() }>(WITH_SNAPSHOTS, quota::QUOTAS);
 
 const WITH_SNAPSHOTS: &[Route] =
     &joined::<{ WITH_SMB.len() + snapshot::SNAPSHOT.len() }>(WITH_SMB, snapshot::SNAPSHOT);

@@ -46,6 +46,7 @@ mod open;
 mod path;
 mod previous;
 mod query;
+mod quotas;
 pub mod record;
 mod rename;
 mod security;

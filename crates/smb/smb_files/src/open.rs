@@ -70,6 +70,8 @@ pub(crate) struct OpenState {
     pub(crate) wrote_before: bool,
     /// Where listing extended attributes goes on.
     pub(crate) ea_index: usize,
+    /// Where listing quotas goes on.
+    pub(crate) quota_index: usize,
 }
 
 /// Times that this open has set, or frozen: its operations do not change them (MS-FSA 2.1.1.6 UserSet…Time).
@@ -160,6 +162,7 @@ impl Open {
             sticky: Sticky::default(),
             wrote_before: false,
             ea_index: 0,
+            quota_index: 0,
         };
         let stream = new.node.state.lock().key_of(&new.stream_name);
         Self {

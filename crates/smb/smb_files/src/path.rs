@@ -11,6 +11,9 @@ use crate::error::{Result, refuse};
 
 /// Most units of a path: what Windows' own counted strings hold.
 pub(crate) const PATH_UNITS_MAX: usize = 32_767;
+/// What clients open to ask for quotas, as NTFS keeps them there. Any open of the volume tells them here, so this is one of the share's
+/// folder, with all that is checked of that.
+const QUOTA_FILE: &str = r"$Extend\$Quota:$Q:$INDEX_ALLOCATION";
 /// Where control characters are kept.
 const PRIVATE: u32 = 0xf000;
 
@@ -53,6 +56,9 @@ pub(crate) fn parse(name: Utf16<'_>) -> Result<ParsedPath> {
     };
     if text.starts_with('\\') {
         return refuse(NtStatus::INVALID_PARAMETER, "the path begins with a backslash");
+    }
+    if text.eq_ignore_ascii_case(QUOTA_FILE) {
+        return Ok(ParsedPath::default());
     }
     let mut path = ParsedPath::default();
     let mut rest = text.as_str();

@@ -9,6 +9,7 @@ mod fsctl;
 mod hard_links;
 mod locks;
 mod previous;
+mod quotas;
 mod rename;
 mod security;
 mod set;

@@ -59,16 +59,16 @@ impl Open {
                 VOLUME_FIXED
             }
             VolumeClass::SIZE => {
-                let (total, available) = self.units(unit).await?;
+                let (total, available, _) = self.units(unit).await?;
                 SizeInformation { total, available, sectors_per_unit, bytes_per_sector: SECTOR }.put(out);
                 SizeInformation::SIZE
             }
             VolumeClass::FULL_SIZE => {
-                let (total, available) = self.units(unit).await?;
+                let (total, caller_available, actual_available) = self.units(unit).await?;
                 FullSizeInformation {
                     total,
-                    caller_available: available,
-                    actual_available: available,
+                    caller_available,
+                    actual_available,
                     sectors_per_unit,
                     bytes_per_sector: SECTOR,
                 }
@@ -81,17 +81,16 @@ impl Open {
                 DeviceInformation::SIZE
             }
             VolumeClass::ATTRIBUTE => {
-                put_attributes(ATTRIBUTES, file_store::names::NAME_MAX as u32, &options.kind, out);
+                let quotas = if self.has_quotas() {
+                    FileSystemAttributes::VOLUME_QUOTAS
+                } else {
+                    FileSystemAttributes(0)
+                };
+                put_attributes(ATTRIBUTES | quotas, file_store::names::NAME_MAX as u32, &options.kind, out);
                 ATTRIBUTE_FIXED
             }
             VolumeClass::CONTROL => {
-                // No quotas: no limits.
-                ControlInformation {
-                    default_threshold: u64::MAX,
-                    default_limit: u64::MAX,
-                    ..ControlInformation::default()
-                }
-                .put(out);
+                self.quota_control().await?.put(out);
                 ControlInformation::SIZE
             }
             VolumeClass::OBJECT_ID => {
@@ -124,25 +123,26 @@ impl Open {
         finish(out, start, fixed, limit)
     }
 
-    /// Units in all and free, of `unit` bytes.
-    async fn units(&self, unit: u32) -> Result<(u64, u64)> {
+    /// Units of `unit` bytes: those there are for the user, those free for the user, and those free. A quota leaves less of both.
+    async fn units(&self, unit: u32) -> Result<(u64, u64, u64)> {
         let usage = self.core.store.usage().await?;
         // What is below the store holds its own structures, too, which are no part of the store's capacity. Of a thin one they take
         // far less than they may: so what lies behind them is asked for.
         let below = self.core.limit.get().map_or(u64::MAX, |can_hold| can_hold(usage.metadata));
         let free = usage.capacity.min(below).saturating_sub(usage.used);
-        Ok((usage.capacity / u64::from(unit), free / u64::from(unit)))
+        let (limit, left) = self.own_limit().await?;
+        let unit = u64::from(unit);
+        Ok((usage.capacity.min(limit) / unit, free.min(left) / unit, free / unit))
     }
 
-    /// SET_INFO about the volume: nothing of it is a client's to change.
+    /// SET_INFO about the volume: nothing of it is a client's to change, but quotas an administrator's.
     ///
     /// # Errors
     /// ACCESS_DENIED for classes that exist, INVALID_INFO_CLASS for others.
-    #[expect(clippy::unused_async, reason = "as the other operations; labels may be set one day")]
     pub async fn set_volume(&self, class: VolumeClass, buffer: &[u8]) -> Result<()> {
-        let _ = buffer;
         match class {
-            VolumeClass::LABEL | VolumeClass::CONTROL | VolumeClass::OBJECT_ID => {
+            VolumeClass::CONTROL => self.set_quota_control(buffer).await,
+            VolumeClass::LABEL | VolumeClass::OBJECT_ID => {
                 refuse(NtStatus::ACCESS_DENIED, "the volume is changed by its administrator")
             }
             _ => refuse(NtStatus::INVALID_INFO_CLASS, format!("{class:?} cannot be set on a volume")),

@@ -20,7 +20,8 @@ use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockFuture, Durability, Geometry, Reservations};
 use file_store::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileStore, InfoChange, NewFile,
-    OpenFile, OpenOptions, Range, SnapshotStore, StateChange, StateRow, StoreFuture, StoreUsage, StreamInfo,
+    OpenFile, OpenOptions, QuotaStore, Range, SnapshotStore, StateChange, StateRow, StoreFuture, StoreUsage,
+    StreamInfo,
 };
 
 pub use drops::{Left, until_wait};
@@ -114,6 +115,7 @@ layer! {
     at once {
         root() -> FileId;
         snapshot_store() -> Option<&dyn SnapshotStore>;
+        quota_store() -> Option<&dyn QuotaStore>;
     }
     in time as StoreFuture {
         lookup(directory: FileId, name: &'a str) -> DirectoryEntry;

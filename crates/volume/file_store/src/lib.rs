@@ -15,6 +15,7 @@ mod error;
 mod limits;
 mod model;
 pub mod names;
+mod quota;
 mod snapshots;
 mod types;
 
@@ -28,6 +29,10 @@ use block_device::Durability;
 pub use error::{StoreError, StoreErrorKind};
 pub use limits::{FILE_SIZE_MAX, NAMES_MAX, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX};
 pub use model::MemoryStore;
+pub use quota::{
+    NO_LIMIT, Owner, QUOTAS_MAX, QuotaEntry, QuotaEvent, QuotaLevel, QuotaLimits, QuotaMode, QuotaReport,
+    QuotaSettings, QuotaStore,
+};
 pub use snapshots::{
     Difference, NewSnapshot, SNAPSHOTS_MAX, Snapshot, SnapshotId, SnapshotStore, SpaceUse, TREE_MAX,
 };
@@ -194,6 +199,11 @@ pub trait FileStore: Send + Sync + 'static {
 
     /// Snapshots and clones of trees, where the store has them.
     fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
+        None
+    }
+
+    /// Quotas of owners, where the store has them.
+    fn quota_store(&self) -> Option<&dyn QuotaStore> {
         None
     }
 

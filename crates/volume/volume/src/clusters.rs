@@ -50,6 +50,7 @@ impl Session<'_> {
             return Err(StoreError::new(StoreErrorKind::InvalidArgument, detail));
         }
         let wanted = holes.iter().map(|(_, count)| count).sum();
+        self.may_take(stream.0, wanted)?;
         let runs = self.take_free(wanted)?;
         if let Err(error) = self.spend(ROW * (runs.len() + 2 * holes.len()) as u64) {
             runs.into_iter().for_each(|run| self.space.free.add(run));
@@ -60,7 +61,8 @@ impl Session<'_> {
         let unlinked = if self.stages { self.unlinked_map(stream) } else { Ok(None) };
         match self.fatal(unlinked)? {
             Some(map) => {
-                self.count_in(stream, &extents);
+                let counted = self.count_in(stream, &extents);
+                self.fatal(counted)?;
                 self.space.forget_counts(map);
                 self.staged.extend(extents.iter().map(|extent| (map, *extent)));
             }
@@ -96,19 +98,19 @@ impl Session<'_> {
     }
 
     /// A stream has more clusters.
-    fn count_in(&mut self, stream: StreamKey, extents: &[Extent]) {
+    fn count_in(&mut self, stream: StreamKey, extents: &[Extent]) -> Result<(), StoreError> {
         let count = extents.iter().map(|extent| extent.count).fold(0, u64::saturating_add);
         if let Some((mut info, measured)) = self.recent.take_info(stream.0, &mut self.found) {
             let more = if stream.1 == 0 { count.saturating_mul(CLUSTER) } else { 0 };
             info.allocated = info.allocated.saturating_add(more);
             self.found.add_info(info, measured);
         }
-        self.space.referenced = self.space.referenced.saturating_add(count);
+        self.charge(stream.0, count, true)
     }
 
     /// Puts extents where the stream has holes.
     pub(crate) fn insert_extents(&mut self, stream: StreamKey, extents: &[Extent]) -> Result<(), StoreError> {
-        self.count_in(stream, extents);
+        self.count_in(stream, extents)?;
         for extent in extents {
             // Where a linked map has a hole, too: the clusters are this stream's from now on.
             self.own(stream, extent.first, extent.end())?;
@@ -131,8 +133,7 @@ impl Session<'_> {
         let unmapped = (|| {
             let own = self.own_map(stream)?;
             let removed = self.cut_rows(own, first, end)?;
-            let count = removed.iter().map(|extent| extent.count).fold(0, u64::saturating_add);
-            self.space.referenced = self.space.referenced.saturating_sub(count);
+            self.uncharge(stream.0, &removed)?;
             self.give_up(removed)?;
             self.drop_links(stream, first, end)
         })();

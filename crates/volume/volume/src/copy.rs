@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
-use file_store::{FileId, StoreError, StoreErrorKind};
+use file_store::{FileId, QuotaMode, StoreError, StoreErrorKind};
 use futures_util::future::{join_all, try_join_all};
 use shard_runtime::{RangeGuard, RangeLocks};
 use volume_format::CLUSTER;
@@ -277,6 +277,12 @@ pub(crate) async fn clone_range(
     if from_end > source.size() {
         return Err(beyond());
     }
+    // Before anything is done by halves. Each step is checked again: the owner may get more meanwhile.
+    let (from_key, to_key) = (source.key, target.key);
+    let (first, last, at) = (from / CLUSTER, from_end.div_ceil(CLUSTER), to / CLUSTER);
+    if core.quota_mode.get() != QuotaMode::Off {
+        core.metadata.look(move |session| session.may_clone(from_key, (first, last), to_key, at)).await?;
+    }
     // What clones share must be durable before the clone is.
     core.device.flush().await?;
     if growing {
@@ -375,6 +381,7 @@ async fn link_all(
         let linked = core.metadata.change(move |session| {
             let links = session.links(from, first, end)?.len() as u64;
             session.spend(4 * ROW * (links + 1))?;
+            session.may_clone(from, (first, end), to, first)?;
             let linked = session.unmap(to, first, end).and_then(|()| session.link(from, to, first, end));
             session.fatal(linked)
         });
@@ -418,6 +425,7 @@ async fn share_extents(
             session.may_share(Run { start: extent.device, count: extent.count })?;
         }
         session.spend(3 * ROW * (stored_source.len() + 1) as u64)?;
+        session.may_clone(from_key, (at, until), to_key, to)?;
         session.changed = true;
         let result = (|| {
             session.unmap(to_key, to, to_end)?;

@@ -16,6 +16,7 @@ use crate::database::{Metadata, stopped};
 use crate::fail_stop::Flushes;
 use crate::gate::ReadGate;
 use crate::leftovers::Leftovers;
+use crate::quota_tally::ModeSeen;
 use crate::registry::Registry;
 
 /// The shared part of an open volume.
@@ -46,6 +47,10 @@ pub(crate) struct Core {
     pub(crate) looked_for_resting: Mutex<Option<Monotonic>>,
     /// When the times of writes to streams in use were last committed.
     pub(crate) saved_times: Mutex<Option<Monotonic>>,
+    /// Whether quotas are on.
+    pub(crate) quota_mode: ModeSeen,
+    /// Wakes the task that counts for them.
+    pub(crate) count_quotas: Arc<Notify>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

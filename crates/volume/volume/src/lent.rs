@@ -139,6 +139,7 @@ impl Session<'_> {
         now: Monotonic,
     ) -> Result<Option<Vec<Extent>>, StoreError> {
         let count = holes.iter().map(|(_, count)| *count as usize).sum::<usize>();
+        self.may_take(stream.0, count as u64)?;
         let durable = self.durable;
         let lent = &mut self.space.lent;
         lent.wanted = now;

@@ -22,6 +22,8 @@
 //!   failed the volume stops (`metadata_log.rs`).
 //! * What is done outside of the database because of a change waits until that is durable: data goes into clusters that were free
 //!   after their mapping is, or they stand in the list of freed ones (`lent.rs`), and what was freed is zeroed after that is.
+//! * What owners of files have is charged on the metadata thread, which alone gives out clusters, in the change that maps or frees them;
+//!   so a limit holds exactly, with no reservation that somebody could fail to give back (`charges.rs`, `quota_tally.rs`).
 //! * What was read of names and files lately is in memory as the last group left it that was answered (`recent.rs`).
 //! * A stream that anybody can change is in memory once (`registry.rs`), and its map says what is committed.
 //!
@@ -34,6 +36,7 @@ mod backend;
 mod background;
 #[cfg(any(test, feature = "bench"))]
 mod bench;
+mod charges;
 mod check;
 mod clusters;
 mod copy;
@@ -62,6 +65,8 @@ mod names;
 mod namespace;
 mod open_file;
 mod pending;
+mod quota_store;
+mod quota_tally;
 mod recent;
 mod registry;
 mod replay;

@@ -304,7 +304,7 @@ impl Session<'_> {
         for link in self.cut_links(stream, first, end)? {
             self.changed = true;
             let count = self.count(link.map, link.first, link.end)?;
-            self.space.referenced = self.space.referenced.saturating_sub(count);
+            self.charge(stream.0, count, false)?;
             for (from, to) in self.count_uses(link.map, link.first, link.end, false)? {
                 let rows = self.cut_rows(link.map, from, to)?;
                 self.give_up(rows)?;
@@ -368,7 +368,7 @@ impl Session<'_> {
             if count == 0 {
                 continue;
             }
-            self.space.referenced = self.space.referenced.saturating_add(count);
+            self.charge(target.0, count, true)?;
             self.put_link(target, link)?;
             self.count_uses(link.map, link.first, link.end, true)?;
         }
@@ -419,6 +419,7 @@ impl Session<'_> {
             maps.remove_range((file, 0)..=(file, u32::MAX)).map_err(database_error)?;
             let mut orphans = self.txn.open_table(ORPHANS).map_err(database_error)?;
             orphans.remove(file).map_err(database_error)?;
+            self.space.quotas.has_left(file);
         }
         Ok(())
     }

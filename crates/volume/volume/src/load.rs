@@ -18,8 +18,11 @@ use crate::database::database_error;
 use crate::extents::Extent;
 use crate::free::{Free, Run};
 use crate::lent::Lent;
+use crate::quota_tally::{self, Quotas};
 use crate::replay::tables_of;
-use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, TABLES, USES, ZERO_UNTIL};
+use crate::tables::{
+    COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, STATE, TABLES, USES, ZERO_UNTIL,
+};
 
 /// Clusters that are zeroed in one step: 1 GiB.
 pub(crate) const ZEROED_AT_ONCE: u64 = (1 << 30) / CLUSTER;
@@ -36,6 +39,8 @@ pub(crate) struct Space {
     pub(crate) clusters: u64,
     /// What is ready to take the place of shared clusters (`lent.rs`).
     pub(crate) lent: Lent,
+    /// Who may have how much of it, and has.
+    pub(crate) quotas: Quotas,
     /// Clusters that ranges of maps have, counted lately: many clones of one image are made one after another.
     counts: BTreeMap<(MapKey, u64, u64), u64>,
     /// The maps of streams, and `None` of those that have links, as of so many changes of either in this transaction.
@@ -121,12 +126,34 @@ pub(crate) fn check_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
     }
 }
 
+/// What the rows of quotas say.
+fn read_quotas(txn: &WriteTransaction) -> Result<Quotas, StoreError> {
+    let table = txn.open_table(STATE.definition).map_err(database_error)?;
+    let mut quotas = Quotas::default();
+    for row in table.range((quota_tally::TABLE, [].as_slice())..).map_err(database_error)? {
+        let (key, value) = row.map_err(database_error)?;
+        let (of, key) = key.value();
+        if of != quota_tally::TABLE {
+            break;
+        }
+        quotas.take_row(key, value.value());
+    }
+    quotas.begin();
+    if quotas.unreadable {
+        tracing::warn!(
+            "the volume has quotas that this release cannot read, so none is enforced: a newer one has made them, or they are damaged"
+        );
+    }
+    Ok(quotas)
+}
+
 /// Reads what is used, and so what is free, of the `clusters` that the device has.
 pub(crate) fn read_space(txn: &WriteTransaction, clusters: u64) -> Result<Space, StoreError> {
     check_tables(txn)?;
     let clusters = usable(&txn.open_table(COUNTERS.definition).map_err(database_error)?, clusters)?;
     let mut space = Space { clusters, ..Space::default() };
     space.free.add(Run { start: 0, count: clusters });
+    space.quotas = read_quotas(txn)?;
     let freed = txn.open_table(FREED.definition).map_err(database_error)?;
     for row in freed.iter().map_err(database_error)? {
         let (start, count) = row.map_err(database_error)?;

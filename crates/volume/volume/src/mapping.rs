@@ -33,7 +33,9 @@ impl Session<'_> {
         window: (u64, u64),
         record: &[Clusters],
     ) -> Result<(Vec<Extent>, bool), StoreError> {
-        let plenty = window.1 > 0 && self.space.free.total() / FREE_PART >= window.1;
+        // The same of what the owner may have: other files of its need it, too.
+        let room = self.space.free.total().min(self.left_for(stream.0)?);
+        let plenty = window.1 > 0 && room / FREE_PART >= window.1;
         if plenty && self.record_ahead(stream, record).is_ok() {
             let mut all = needed.to_vec();
             all.push(window);

@@ -279,6 +279,7 @@ impl Session<'_> {
     pub(crate) fn delete(&mut self, file: u64) -> Result<(), StoreError> {
         self.changed = true;
         self.forget(file);
+        self.leave_quota(file)?;
         self.txn.open_table(INODES).map_err(database_error)?.remove(file).map_err(database_error)?;
         self.txn.open_table(SECURITY).map_err(database_error)?.remove(file).map_err(database_error)?;
         self.purge(file, EXTENTS_PER_ROUND)

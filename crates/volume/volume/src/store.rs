@@ -5,8 +5,8 @@ use std::sync::Arc;
 use block_device::Durability;
 use file_store::{
     DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind, FileStore, InfoChange,
-    NewFile, OpenFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, SnapshotStore, StateChange,
-    StateRow, StoreError, StoreErrorKind, StoreFuture, StoreUsage, StreamInfo, names,
+    NewFile, OpenFile, OpenOptions, QuotaStore, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, SnapshotStore,
+    StateChange, StateRow, StoreError, StoreErrorKind, StoreFuture, StoreUsage, StreamInfo, names,
 };
 use redb::ReadableTable;
 use shard_runtime::finish_anyway;
@@ -233,10 +233,7 @@ impl FileStore for Volume {
             let stored = self.change(move |session| {
                 session.changeable(file.0)?;
                 session.spend(descriptor.len() as u64)?;
-                let stored = session
-                    .put_security(file.0, &descriptor)
-                    .and_then(|()| session.set_info(file.0, InfoChange::default(), now));
-                session.fatal(stored)
+                session.change_security(file.0, &descriptor, now)
             });
             stored.await
         })
@@ -362,6 +359,10 @@ impl FileStore for Volume {
     }
 
     fn snapshot_store(&self) -> Option<&dyn SnapshotStore> {
+        Some(self)
+    }
+
+    fn quota_store(&self) -> Option<&dyn QuotaStore> {
         Some(self)
     }
 

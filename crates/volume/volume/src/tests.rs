@@ -40,6 +40,7 @@ use crate::{Environment, FormatOptions, Volume};
 
 mod damage;
 mod pages;
+mod quotas;
 
 const SIZE: usize = 48 << 20;
 

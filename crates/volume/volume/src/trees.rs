@@ -137,6 +137,9 @@ impl Session<'_> {
         }
         let tree = self.tree(core, source)?;
         self.spend_on(&tree)?;
+        if let Place::Directory(..) = place {
+            self.may_copy(tree.iter().map(|copied| copied.file))?;
+        }
         self.changed = true;
         let copied = self.copy_all(core, tree, place, now);
         self.fatal(copied)

@@ -12,6 +12,7 @@ use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for};
 
 use crate::background::commit_now_and_then;
+use crate::charges::count_now_and_then;
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
 use crate::database::{Metadata, Prepared, Session, database_error};
@@ -175,7 +176,7 @@ impl Volume {
                 }
             };
             let space = load::read_space(&txn, clusters)?;
-            let clusters = space.clusters;
+            let (clusters, quotas) = (space.clusters, space.quotas.settings.mode);
             // Where nothing is changed, nothing is given back.
             let leftovers = if full { Leftovers::default() } else { Leftovers::read(&txn)? };
             let folded = folding::is_done(&txn.open_table(COUNTERS.definition).map_err(database_error)?)?;
@@ -190,9 +191,14 @@ impl Volume {
                 None => txn.abort().map_err(database_error)?,
             }
             let logged = log.is_some();
-            Ok(Prepared { space, log, full, value: (clusters, folded, logged, only_looks, leftovers) })
+            Ok(Prepared {
+                space,
+                log,
+                full,
+                value: (clusters, folded, logged, only_looks, leftovers, quotas),
+            })
         };
-        let (metadata, (clusters, folded, logged, full, leftovers)) =
+        let (metadata, (clusters, folded, logged, full, leftovers, quotas)) =
             Metadata::open(Arc::clone(&device), area, prepare).await?;
         if full {
             tracing::warn!(
@@ -246,6 +252,8 @@ impl Volume {
             leftovers: Mutex::new(leftovers),
             looked_for_resting: Default::default(),
             saved_times: Default::default(),
+            quota_mode: Default::default(),
+            count_quotas: Default::default(),
             attention: Default::default(),
             closing: Default::default(),
             operations: Default::default(),
@@ -255,10 +263,12 @@ impl Volume {
             full,
             tally: Default::default(),
         });
+        core.quota_mode.show(quotas);
         core.delete_orphans();
         spawn_local(Arc::clone(&core).in_background());
         spawn_local(load::watch_size(Arc::downgrade(&core)));
         spawn_local(commit_now_and_then(Arc::downgrade(&core)));
+        spawn_local(count_now_and_then(Arc::downgrade(&core)));
         Ok(Arc::new(Self { core, durability: Durability::Durable }))
     }
 

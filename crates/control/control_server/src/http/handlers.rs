@@ -110,6 +110,7 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
                 .or_else(|| super::smb_handlers::handler(id, f))
                 .or_else(|| super::snapshot_handlers::handler(id, f))
                 .or_else(|| super::qos_handlers::handler(id, f))
+                .or_else(|| super::quota_handlers::handler(id, f))
                 .or_else(|| super::cluster_handlers::handler(id, f))
                 .or_else(|| super::node_handlers::handler(id, f))
                 .or_else(|| super::access_handlers::handler(id, f));

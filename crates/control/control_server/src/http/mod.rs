@@ -10,6 +10,7 @@ mod node_handlers;
 mod pages;
 mod parts;
 mod qos_handlers;
+mod quota_handlers;
 mod relay;
 mod smb_handlers;
 mod snapshot_handlers;

@@ -229,6 +229,7 @@ impl Node {
             }
             self.with_known(|known| self.access.sweep(known));
             self.tell_news().await;
+            self.tell_quotas().await;
             round = round.wrapping_add(1);
             if round.is_multiple_of(RENEW_EVERY) {
                 for (subject, why) in self.serve_network() {

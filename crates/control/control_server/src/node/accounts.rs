@@ -66,6 +66,11 @@ impl Node {
         found.ok_or_else(|| wrong(UsersError::NoPrincipal(name.to_owned())))
     }
 
+    /// What somebody with this SID is called.
+    pub(super) fn name_of(&self, sid: Sid) -> Option<String> {
+        self.users().ok()?.snapshot().find_sid(sid).map(|found| found.name)
+    }
+
     fn describe_user(&self, users: &Users, directory: &Directory, user: &smb_users::User) -> User {
         let sessions = self.backends.smb.sessions().into_iter();
         let is_its = |name: &str| upper(name) == upper(&user.name);

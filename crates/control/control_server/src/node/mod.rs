@@ -47,6 +47,7 @@ mod qos;
 mod qos_subjects;
 mod qos_volumes;
 mod quiet;
+mod quotas;
 mod replacement;
 mod restarts;
 mod retirements;

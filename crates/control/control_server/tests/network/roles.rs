@@ -142,6 +142,8 @@ fn who_sees_secrets_or_says_who_may_is_an_administrator() {
         "disk_fault",
         "snapshot_delete",
         "schedule_set",
+        "quota_update",
+        "quota_set",
     ];
     for id in administrators {
         let route = ROUTES.iter().find(|route| route.id == id).unwrap_or_else(|| panic!("no route {id}"));

@@ -56,7 +56,10 @@ pub(crate) async fn query(call: &mut Call<'_>, session: &Session) -> Result<Outc
             file.query_security(request.security(), limit, &mut out).await?;
             NtStatus::SUCCESS
         }
-        InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED.into()),
+        InfoType::QUOTA => {
+            file.query_quota(request.input, limit, &mut out).await?;
+            NtStatus::SUCCESS
+        }
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     };
     output(status, &out)
@@ -98,7 +101,7 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
         }
         InfoType::FILESYSTEM => file.set_volume(VolumeClass(request.class), request.buffer).await?,
         InfoType::SECURITY => file.set_security(request.security(), request.buffer).await?,
-        InfoType::QUOTA => return Err(NtStatus::NOT_SUPPORTED.into()),
+        InfoType::QUOTA => file.set_quota(request.buffer).await?,
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     }
     // Names and deletion are part of what comes back.

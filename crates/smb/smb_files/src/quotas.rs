@@ -1,0 +1,193 @@
+//! Quotas of users as clients see and set them (MS-FSA 2.1.5.20 and 2.1.5.21, MS-FSCC 2.4.41 and 2.5.2).
+//!
+//! Who is no administrator is told of its own quota, and of nobody else's. Any open of the volume will do to ask.
+
+use file_store::{NO_LIMIT, Owner, QuotaEntry, QuotaLimits, QuotaMode, QuotaSettings, QuotaStore};
+use smb_protocol::NtStatus;
+use smb_protocol::fscc::quota::{QueryQuota, Quota, push_quota, quota_writer, quotas};
+use smb_protocol::fscc::volume::ControlInformation;
+use smb_protocol::security::Sid;
+use smb_protocol::wire::Wire as _;
+
+use crate::error::{FileError, Result, refuse};
+use crate::open::Open;
+use crate::times::file_time;
+
+/// FileSystemControlFlags (MS-FSCC 2.5.2): what is counted, and what is refused.
+const TRACK: u32 = 0x1;
+const ENFORCE: u32 = 0x2;
+/// Events go to the node's log, whatever a client would like.
+const LOG_THRESHOLD: u32 = 0x10;
+const LOG_LIMIT: u32 = 0x20;
+/// Not all is counted yet.
+const INCOMPLETE: u32 = 0x100;
+const REBUILDING: u32 = 0x200;
+/// Most entries of one request to set quotas: each is a change by itself.
+const SET_MAX: usize = 1024;
+
+fn owner(sid: &Sid) -> Option<Owner> {
+    let mut bytes = Vec::new();
+    sid.put(&mut bytes);
+    Owner::from_bytes(&bytes)
+}
+
+fn shown(entry: &QuotaEntry) -> Option<Quota> {
+    Some(Quota {
+        sid: Sid::decode(entry.owner.bytes()).ok()?,
+        change_time: file_time(entry.changed),
+        used: entry.used,
+        threshold: entry.limits.warning,
+        limit: entry.limits.limit,
+    })
+}
+
+/// What a client wants as a limit. What is negative in the protocol's signed numbers says that there is none, or is to be none.
+fn wanted(limit: u64) -> u64 {
+    if limit > i64::MAX as u64 { NO_LIMIT } else { limit }
+}
+
+/// A client may set a warning above the limit, which says nothing.
+fn limits(warning: u64, limit: u64) -> QuotaLimits {
+    let (warning, limit) = (wanted(warning), wanted(limit));
+    QuotaLimits { warning: if warning > limit { NO_LIMIT } else { warning }, limit }
+}
+
+impl Open {
+    /// The quotas of the store; none where it has none.
+    fn quota_store(&self) -> Option<&dyn QuotaStore> {
+        self.core.store.quota_store()
+    }
+
+    /// Whether quotas are on.
+    pub(crate) fn has_quotas(&self) -> bool {
+        self.quota_store().is_some_and(|quotas| quotas.quota_mode() != QuotaMode::Off)
+    }
+
+    fn quotas_on(&self) -> Result<&dyn QuotaStore> {
+        let on = self.quota_store().filter(|quotas| quotas.quota_mode() != QuotaMode::Off);
+        on.ok_or_else(|| FileError::new(NtStatus::NOT_SUPPORTED, "there are no quotas, or they are off"))
+    }
+
+    /// What the user of this open may have in all, and still take; neither where nothing limits it now.
+    pub(crate) async fn own_limit(&self) -> Result<(u64, u64)> {
+        let none = (NO_LIMIT, NO_LIMIT);
+        let enforced = self.quota_store().filter(|quotas| quotas.quota_mode() == QuotaMode::Enforce);
+        let Some((quotas, owner)) = enforced.zip(owner(&self.caller.token.user)) else { return Ok(none) };
+        let report = quotas.quota_of(owner).await?;
+        let entry = report.owners.first().filter(|_| !report.counting);
+        Ok(entry.map_or(none, |entry| (entry.limits.limit, entry.left())))
+    }
+
+    /// FileFsControlInformation: the administrators'.
+    pub(crate) async fn quota_control(&self) -> Result<ControlInformation> {
+        let mut shown = ControlInformation {
+            default_threshold: NO_LIMIT,
+            default_limit: NO_LIMIT,
+            ..ControlInformation::default()
+        };
+        let Ok(quotas) = self.quotas_on() else { return Ok(shown) };
+        if !self.caller.token.is_admin {
+            return refuse(NtStatus::ACCESS_DENIED, "quotas are the administrators'");
+        }
+        let report = quotas.quota_of(Owner::ADMINISTRATORS).await?;
+        shown.default_threshold = report.settings.default.warning;
+        shown.default_limit = report.settings.default.limit;
+        let mode = match report.settings.mode {
+            QuotaMode::Off => 0,
+            QuotaMode::Track => TRACK,
+            QuotaMode::Enforce => ENFORCE,
+        };
+        let counting = if report.counting { INCOMPLETE | REBUILDING } else { 0 };
+        shown.flags = mode | counting | LOG_THRESHOLD | LOG_LIMIT;
+        Ok(shown)
+    }
+
+    /// Sets FileFsControlInformation.
+    pub(crate) async fn set_quota_control(&self, buffer: &[u8]) -> Result<()> {
+        let Some(quotas) = self.quota_store().filter(|_| self.caller.token.is_admin) else {
+            return refuse(NtStatus::ACCESS_DENIED, "the volume is changed by its administrator");
+        };
+        let wanted = ControlInformation::decode(buffer)?;
+        let mode = match wanted.flags {
+            flags if flags & ENFORCE != 0 => QuotaMode::Enforce,
+            flags if flags & TRACK != 0 => QuotaMode::Track,
+            _ => QuotaMode::Off,
+        };
+        let default = limits(wanted.default_threshold, wanted.default_limit);
+        Ok(quotas.set_quotas(QuotaSettings { mode, default }).await?)
+    }
+
+    /// QUERY_INFO about quotas.
+    ///
+    /// # Errors
+    /// NOT_SUPPORTED where they are off, NO_MORE_ENTRIES at the end of the list, BUFFER_TOO_SMALL where not one entry fits.
+    pub async fn query_quota(&self, input: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
+        let quotas = self.quotas_on()?;
+        let query = QueryQuota::decode(input)?;
+        let (own, is_admin) = (self.caller.token.user, self.caller.token.is_admin);
+        let asked = !query.users.is_empty();
+        let mut found: Vec<Quota> = Vec::new();
+        if !asked && is_admin {
+            found.extend(quotas.quotas().await?.owners.iter().filter_map(shown));
+        } else {
+            let whom = if asked { query.users } else { vec![own] };
+            for sid in whom.iter().filter(|sid| is_admin || **sid == own) {
+                let Some(owner) = owner(sid) else { continue };
+                found.extend(quotas.quota_of(owner).await?.owners.iter().filter_map(shown));
+            }
+        }
+        // A list that names users is answered at once; the list of all goes on where the answer before it ended.
+        let start = if asked || query.restart { 0 } else { self.state.lock().quota_index };
+        if start >= found.len() {
+            return refuse(NtStatus::NO_MORE_ENTRIES, "");
+        }
+        let mut list = quota_writer(out, limit);
+        let most = if query.single { 1 } else { usize::MAX };
+        let told =
+            found.iter().skip(start).take(most).take_while(|quota| push_quota(&mut list, quota)).count();
+        if told == 0 {
+            return refuse(NtStatus::BUFFER_TOO_SMALL, "not one quota fits");
+        }
+        if !asked {
+            self.state.lock().quota_index = start + told;
+        }
+        Ok(())
+    }
+
+    /// SET_INFO about quotas. Limits that are both -2 take an owner's own limits away.
+    ///
+    /// # Errors
+    /// NOT_SUPPORTED where they are off, ACCESS_DENIED for who is no administrator, INVALID_PARAMETER.
+    pub async fn set_quota(&self, buffer: &[u8]) -> Result<()> {
+        /// In place of both: the entry goes (MS-FSCC 2.4.41).
+        const REMOVE: u64 = -2_i64 as u64;
+        let quotas = self.quotas_on()?;
+        if !self.caller.token.is_admin {
+            return refuse(NtStatus::ACCESS_DENIED, "quotas are the administrators'");
+        }
+        // All of it makes sense before any of it is done.
+        let all = quotas_of(buffer)?;
+        for (owner, quota) in all {
+            let gone = quota.limit == REMOVE;
+            let limits = (!gone).then(|| limits(quota.threshold, quota.limit));
+            quotas.set_quota(owner, limits).await?;
+        }
+        Ok(())
+    }
+}
+
+fn quotas_of(buffer: &[u8]) -> Result<Vec<(Owner, Quota)>> {
+    let mut all = Vec::new();
+    for quota in quotas(buffer).take(SET_MAX + 1) {
+        let quota = quota?;
+        let owner = owner(&quota.sid).filter(Owner::can_be_limited);
+        let Some(owner) = owner.filter(|_| all.len() < SET_MAX) else {
+            return refuse(NtStatus::INVALID_PARAMETER, "a quota that cannot be set, or too many of them");
+        };
+        all.push((owner, quota));
+    }
+    if all.is_empty() {
+        return refuse(NtStatus::INVALID_PARAMETER, "no quota to be set");
+    }
+    Ok(all)
+}
