@@ -39,6 +39,7 @@ mod disk;
 mod event;
 mod fault;
 mod file;
+mod finding;
 mod history;
 mod http;
 mod iscsi;
@@ -46,6 +47,7 @@ mod job;
 mod listener;
 mod lun;
 mod node_disk;
+mod notify;
 mod on_node;
 pub mod openapi;
 mod pool;
@@ -96,6 +98,7 @@ pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{
     FileClone, FileCreate, FileEntry, FileKind, FileProvision, FileRename, PROVISION_MAX, Provisioned,
 };
+pub use finding::{Acknowledge, Acknowledgement, Finding, FindingQuery, FindingState};
 pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{
@@ -106,6 +109,7 @@ pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
 pub use lun::{Lun, LunConfig, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
+pub use notify::{Notifier, NotifierStatus};
 pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolForecast,

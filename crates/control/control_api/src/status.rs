@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ClusterStatus, Job};
+use crate::{Acknowledgement, ClusterStatus, Job};
 
 /// How bad something is. The order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -38,6 +38,12 @@ pub enum Verdict {
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issue {
+    /// The rule that says so, by its stable name ("disk-missing"); empty from a node of a release that had none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    /// The finding's id, by which it is acknowledged; with its node before it where another node has found it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
     /// How bad it is.
     pub severity: Severity,
     /// What it is about ("disk wwn-0x5000…", "pool p1").
@@ -46,6 +52,12 @@ pub struct Issue {
     pub detail: String,
     /// What to do.
     pub todo: String,
+    /// Since when, in seconds since 1970 UTC; absent while it was never looked at before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// Who knows of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 /// How many of each there are.
@@ -110,7 +122,7 @@ pub struct Status {
     pub verdict: Verdict,
     /// The verdict as a sentence.
     pub summary: String,
-    /// What is not as it should be, worst first.
+    /// What is not as it should be, worst first; what somebody knows of comes last.
     pub issues: Vec<Issue>,
     /// Work under way.
     pub jobs: Vec<Job>,

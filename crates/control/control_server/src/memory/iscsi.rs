@@ -17,6 +17,8 @@ pub struct MemoryIscsi {
     pub served: Mutex<BTreeSet<String>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
+    /// How often it was asked which LUNs have a write cache: of many that costs.
+    pub asked_for_caches: Mutex<u64>,
 }
 
 /// A port that is always taken here.
@@ -62,6 +64,11 @@ impl IscsiBackend for MemoryIscsi {
             }
         };
         config.portals.iter().map(info).collect()
+    }
+
+    fn write_caches(&self) -> Vec<(String, bool)> {
+        *self.asked_for_caches.lock() += 1;
+        self.served.lock().iter().map(|name| (name.clone(), false)).collect()
     }
 
     fn sessions(&self) -> Vec<Session> {

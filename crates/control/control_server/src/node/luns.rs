@@ -23,7 +23,12 @@ impl Node {
         found.ok_or_else(|| missing("LUN", name, "holdfast lun list"))
     }
 
-    async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>) -> Lun {
+    async fn describe_lun(
+        &self,
+        config: LunConfig,
+        impaired: Option<&Impaired>,
+        caching: &BTreeSet<String>,
+    ) -> Lun {
         let mut problem = self.why_unserved(&format!("lun {}", config.name));
         let (mut size, mut allocated) = (0, 0);
         match within_patience(&config.volume, self.lun_stat(&config)).await {
@@ -43,9 +48,14 @@ impl Node {
         let lost = problem.is_some() || impaired.is_some_and(|impaired| impaired.wholly);
         let serving = if lost { LunState::Offline } else { config.state };
         let problem = problem.or_else(|| impaired.map(|impaired| impaired.why.clone()));
-        let caches = self.backends.iscsi.write_caches();
-        let caching = caches.iter().any(|(name, on)| *name == config.name && *on);
+        let caching = caching.contains(&config.name);
         Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, problem }
+    }
+
+    /// LUNs that acknowledge writes before they are durable. Asked for once, for however many LUNs.
+    fn caching_luns(&self) -> BTreeSet<String> {
+        let caches = self.backends.iscsi.write_caches().into_iter();
+        caches.filter(|(_, on)| *on).map(|(name, _)| name).collect()
     }
 
     /// The file of a LUN.
@@ -57,12 +67,12 @@ impl Node {
 
     /// LUNs, those in trouble first.
     pub async fn lun_list(&self) -> Result<Vec<Lun>, Problem> {
-        let impaired = self.impaired();
+        let (impaired, caching) = (self.impaired(), self.caching_luns());
         let configs = self.config.with(|config| config.luns.clone());
         let mut describing = Vec::new();
         for config in configs {
             let impaired = self.impaired_of(&impaired, &config);
-            describing.push(self.describe_lun(config, impaired));
+            describing.push(self.describe_lun(config, impaired, &caching));
         }
         // A volume that does not answer is waited for once, however many LUNs are on it.
         let mut luns: Vec<Lun> =
@@ -82,7 +92,7 @@ impl Node {
         let config = self.lun_config(name)?;
         let impaired = self.impaired();
         let impaired = self.impaired_of(&impaired, &config);
-        Ok(self.describe_lun(config, impaired).await)
+        Ok(self.describe_lun(config, impaired, &self.caching_luns()).await)
     }
 
     /// Makes a LUN.

@@ -1,6 +1,7 @@
 //! The status of all nodes as one: never better than the worst of them, or than what is not known.
 
 use control_api::{Counts, Issue, Severity, Status, Verdict};
+use health_rules::{FindingCode, issue};
 use serde_json::Value;
 
 use crate::node::{Node, headline};
@@ -48,11 +49,18 @@ fn together(mut own: Status, others: Vec<(String, Status)>, unknown: &[(String, 
     for (name, other) in others {
         worst = worse(worst, other.verdict);
         for issue in other.issues {
-            let is_known =
-                own.issues.iter().any(|known| known.subject == issue.subject && known.detail == issue.detail);
-            if !is_known {
-                let subject = of_node(&name, issue.subject);
-                own.issues.push(Issue { subject, ..issue });
+            let same = |known: &&mut Issue| known.subject == issue.subject && known.detail == issue.detail;
+            match own.issues.iter_mut().find(same) {
+                // Whoever knows of it knows of what all nodes see, and it is there since the first of them saw it.
+                Some(known) => {
+                    known.since = known.since.into_iter().chain(issue.since).min();
+                    known.acknowledged = known.acknowledged.take().or(issue.acknowledged);
+                }
+                None => {
+                    let subject = of_node(&name, issue.subject);
+                    let id = if issue.id.is_empty() { issue.id } else { format!("{name}:{}", issue.id) };
+                    own.issues.push(Issue { id, subject, ..issue });
+                }
             }
         }
         for mut job in other.jobs {
@@ -81,12 +89,12 @@ fn together(mut own: Status, others: Vec<(String, Status)>, unknown: &[(String, 
         let todo = format!(
             "Ask again; if that stays so, look at node {name} itself. `holdfast cluster status` says whether the others hear of it."
         );
-        own.issues.push(Issue { severity, subject: format!("node {name}"), detail, todo });
+        own.issues.push(issue(FindingCode::NodeSilent, severity, format!("node {name}"), detail, todo));
     }
     if !not_known.is_empty() {
         worst = worse(worst, Verdict::Reduced);
     }
-    own.issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
+    health_rules::sort(&mut own.issues);
     (own.verdict, own.summary) = headline(own.ready, worst == Verdict::Empty, worst, &own.issues);
     if !not_known.is_empty() && own.verdict != Verdict::Unavailable {
         own.summary = format!("UNKNOWN: {}.", not_known.join("; "));

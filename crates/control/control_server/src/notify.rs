@@ -1,0 +1,416 @@
+//! Notifications: who is told of findings. Each has a queue of bounded length, and a delivery at a time; nobody waits for it.
+//!
+//! ```text
+//!   news of the book ─► queue of each notifier ─► [`send`]: one try, 10 s at most ─► taken, or tried again: after 5 s, 20 s, 80 s, … at most 6 times
+//! ```
+//! Invariants:
+//! * A notification that cannot be delivered costs a bounded amount of memory and time, and is told of as a finding, of which nobody is notified.
+//! * Only what an administrator has configured is ever connected to, and no address of this machine or of the link unless that was said: at
+//!   such addresses answer services that ask nobody who it is (of clouds, for example).
+//! * A secret is in a file of its own that is read when it is needed; it is neither kept, shown nor logged.
+
+mod address;
+mod send;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use std::{fs, io};
+
+use control_api::{Code, Done, Finding, FindingState, Issue, Notifier, NotifierStatus, Problem, Severity};
+use health_rules::{FindingCode, News, issue};
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::data_dir::replace_file;
+use crate::node::{Node, confirm};
+
+/// Most notifiers.
+const MOST: usize = 16;
+/// Bytes of their file at most.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Notifications that wait for one at most; the oldest go.
+const QUEUE: usize = 200;
+/// Tries after which a notification is given up.
+const TRIES: u32 = 6;
+/// Seconds between the first and the second try; four times as many each time, up to ten minutes.
+const FIRST_PAUSE: u64 = 5;
+const LONGEST_PAUSE: u64 = 600;
+/// How often it is looked whether something is to be sent.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is sent, as JSON.
+#[derive(Serialize)]
+struct Message<'a> {
+    /// `new`, `worse`, `cleared` or `test`.
+    event: &'a str,
+    /// The node that says so.
+    node: &'a str,
+    /// When, in seconds since 1970 UTC.
+    time: u64,
+    finding: &'a Finding,
+}
+
+#[derive(Debug)]
+struct Entry {
+    notifier: Notifier,
+    /// Which of all that ever were it is: a try that was begun before it was changed says nothing of it.
+    serial: u64,
+    queue: VecDeque<String>,
+    /// Tries of the first of the queue.
+    tries: u32,
+    /// It is not tried before, in seconds of the node's monotonic clock.
+    not_before: u64,
+    busy: bool,
+    delivered: u64,
+    failed: u64,
+    problem: Option<String>,
+    /// The last one was given up.
+    given_up: bool,
+}
+
+impl Entry {
+    fn new(notifier: Notifier, serial: u64) -> Self {
+        Self {
+            notifier,
+            serial,
+            queue: VecDeque::new(),
+            tries: 0,
+            not_before: 0,
+            busy: false,
+            delivered: 0,
+            failed: 0,
+            problem: None,
+            given_up: false,
+        }
+    }
+
+    fn status(&self) -> NotifierStatus {
+        NotifierStatus {
+            notifier: self.notifier.clone(),
+            delivered: self.delivered,
+            failed: self.failed,
+            waiting: self.queue.len() as u64,
+            problem: self.problem.clone(),
+        }
+    }
+
+    fn push(&mut self, body: String) {
+        // What is under way is the first.
+        if self.queue.len() >= QUEUE {
+            self.queue.remove(usize::from(self.busy));
+            self.failed += 1;
+        }
+        self.queue.push_back(body);
+    }
+
+    /// A try has ended.
+    fn ended(&mut self, now: u64, result: Result<(), String>) {
+        self.busy = false;
+        match result {
+            Ok(()) => {
+                self.queue.pop_front();
+                self.delivered += 1;
+                (self.tries, self.not_before, self.problem, self.given_up) = (0, 0, None, false);
+            }
+            Err(why) => {
+                self.problem = Some(why);
+                self.tries += 1;
+                self.not_before = now + pause(self.tries);
+                if self.tries >= TRIES {
+                    self.queue.pop_front();
+                    self.failed += 1;
+                    (self.tries, self.given_up) = (0, true);
+                }
+            }
+        }
+    }
+}
+
+/// Seconds until the next try, after so many.
+fn pause(tries: u32) -> u64 {
+    let longer = 4_u64.saturating_pow(tries.saturating_sub(1));
+    FIRST_PAUSE.saturating_mul(longer).min(LONGEST_PAUSE)
+}
+
+/// All who are told.
+pub(crate) struct Notifications {
+    path: PathBuf,
+    /// Nobody holds it while a file is written: each status looks into it.
+    entries: Mutex<BTreeMap<String, Entry>>,
+    serials: AtomicU64,
+    /// Held by whoever changes who is told, from looking to writing.
+    changes: Mutex<()>,
+}
+
+/// A try that is to be made.
+struct Due {
+    notifier: Notifier,
+    serial: u64,
+    body: String,
+}
+
+impl Notifications {
+    /// Those who were configured. A file that cannot be read is left alone: nobody is told then, which the log says.
+    pub(crate) fn open(path: PathBuf) -> Self {
+        let notifiers = read(&path).unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "nobody is notified of findings: the file of notifiers cannot be read");
+            Vec::new()
+        });
+        let known = notifiers.into_iter().take(MOST).filter(|notifier| check(notifier).is_ok());
+        let all =
+            Self { path, entries: Mutex::default(), serials: AtomicU64::new(1), changes: Mutex::new(()) };
+        known.for_each(|notifier| all.put(notifier));
+        all
+    }
+
+    /// Has somebody told from now on. What waited for one of the name waits for this one: whoever mends an address wants what was not taken there.
+    fn put(&self, notifier: Notifier) {
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let mut entries = self.entries.lock();
+        let before = entries.remove(&notifier.name);
+        let mut entry = Entry::new(notifier, serial);
+        entry.queue = before.map(|before| before.queue).unwrap_or_default();
+        entries.insert(entry.notifier.name.clone(), entry);
+    }
+
+    /// Has everybody told whom it concerns.
+    pub(crate) fn take(&self, node: &str, news: &News, now: u64) {
+        let finding = news.finding();
+        if finding.code == FindingCode::NotifyFailed.name() {
+            return;
+        }
+        let event = match news {
+            News::Seen(_) => "new",
+            News::Worse(_) => "worse",
+            News::Cleared(_) => "cleared",
+        };
+        let mut entries = self.entries.lock();
+        let concerned = entries.values_mut().filter(|entry| finding.severity <= entry.notifier.severity);
+        for entry in concerned {
+            if let Ok(body) = serde_json::to_string(&Message { event, node, time: now, finding }) {
+                entry.push(body);
+            }
+        }
+    }
+
+    /// What is wrong with them.
+    pub(crate) fn issues(&self) -> Vec<Issue> {
+        let entries = self.entries.lock();
+        let told = entries.iter().filter(|(_, entry)| entry.given_up).map(|(name, entry)| {
+            let why = entry.problem.as_deref().unwrap_or("no reason is known");
+            let detail = format!("it does not take notifications, and {} were given up: {why}", entry.failed);
+            let todo = format!(
+                "`holdfast notify test {name}` tries; `holdfast notify set {name} …` changes where it is."
+            );
+            issue(FindingCode::NotifyFailed, Severity::Warning, format!("notifier {name}"), detail, todo)
+        });
+        told.collect()
+    }
+
+    /// Puts a notifier in the place of the one of its name. Blocks on the data directory's disk.
+    fn set(&self, notifier: Notifier) -> Result<NotifierStatus, Problem> {
+        let _changing = self.changes.lock();
+        let (name, mut all) = (notifier.name.clone(), self.configured());
+        all.insert(name.clone(), notifier.clone());
+        if all.len() > MOST {
+            return Err(Problem::new(Code::TooMany, format!("There are {MOST} notifiers already.")));
+        }
+        self.save(&all)?;
+        self.put(notifier);
+        self.entries.lock().get(&name).map(Entry::status).ok_or_else(|| unknown(&name))
+    }
+
+    /// Takes one away. Blocks on the data directory's disk.
+    fn remove(&self, name: &str) -> Result<(), Problem> {
+        let _changing = self.changes.lock();
+        let mut all = self.configured();
+        all.remove(name).ok_or_else(|| unknown(name))?;
+        self.save(&all)?;
+        self.entries.lock().remove(name);
+        Ok(())
+    }
+
+    fn configured(&self) -> BTreeMap<String, Notifier> {
+        self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.notifier.clone())).collect()
+    }
+
+    fn save(&self, notifiers: &BTreeMap<String, Notifier>) -> Result<(), Problem> {
+        let all: Vec<&Notifier> = notifiers.values().collect();
+        let text = serde_json::to_vec_pretty(&all).map_err(io::Error::other);
+        let kept = text.and_then(|text| replace_file(&self.path, &text));
+        kept.map_err(|error| Problem::new(Code::Io, format!("this cannot be kept: {error}")))
+    }
+
+    /// What can be sent now, each to whom; it is under way from now on.
+    fn due(&self, now: u64) -> Vec<Due> {
+        let mut entries = self.entries.lock();
+        let due = entries.values_mut().filter(|entry| !entry.busy && entry.not_before <= now);
+        due.filter_map(|entry| {
+            let body = entry.queue.front()?.clone();
+            entry.busy = true;
+            Some(Due { notifier: entry.notifier.clone(), serial: entry.serial, body })
+        })
+        .collect()
+    }
+
+    /// A try for a notifier has ended; nothing when it is another one by now.
+    fn ended(&self, due: &Due, now: u64, result: Result<(), String>) {
+        let mut entries = self.entries.lock();
+        let tried = entries.get_mut(&due.notifier.name).filter(|entry| entry.serial == due.serial);
+        if let Some(entry) = tried {
+            entry.ended(now, result);
+        }
+    }
+}
+
+fn read(path: &PathBuf) -> io::Result<Vec<Notifier>> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+        Ok(meta) if meta.len() > MAX_FILE_BYTES => {
+            return Err(io::Error::other(format!("it has {} bytes", meta.len())));
+        }
+        Ok(_) => {}
+    }
+    serde_json::from_slice(&fs::read(path)?).map_err(io::Error::other)
+}
+
+/// Whether a notifier makes sense.
+fn check(notifier: &Notifier) -> Result<(), Problem> {
+    let wrong = |why: String| Err(Problem::new(Code::InvalidRequest, why));
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if notifier.name.is_empty() || notifier.name.len() > 40 || !notifier.name.chars().all(plain) {
+        return wrong("The name of a notifier has 1 to 40 lower-case letters, digits and hyphens.".into());
+    }
+    if let Err(why) = address::Target::parse(&notifier.url) {
+        return wrong(why);
+    }
+    if let Some(header) = &notifier.header
+        && let Err(why) = send::header_name(header)
+    {
+        return wrong(why);
+    }
+    let files = [&notifier.secret_file, &notifier.ca_file];
+    if files.into_iter().flatten().any(|path| !path.starts_with('/') || path.len() > 4096) {
+        return wrong("Files of the node's machine are named by absolute paths.".into());
+    }
+    Ok(())
+}
+
+impl Node {
+    /// Sends what waits until the node stops.
+    pub(crate) async fn notify(self: Arc<Self>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = self.stopped() => return,
+            }
+            for due in self.notifications.due(self.uptime_seconds()) {
+                let node = self.clone();
+                tokio::spawn(async move {
+                    let result = send::send(&due.notifier, due.body.clone()).await;
+                    node.notifications.ended(&due, node.uptime_seconds(), result);
+                });
+            }
+        }
+    }
+
+    /// Who is told of findings.
+    pub(crate) fn notifier_list(&self) -> Vec<NotifierStatus> {
+        self.notifications.entries.lock().values().map(Entry::status).collect()
+    }
+
+    /// Has somebody told, or changes how.
+    ///
+    /// # Errors
+    /// When it makes no sense, there are too many, or it cannot be kept.
+    pub(crate) async fn notifier_set(
+        self: &Arc<Self>,
+        name: &str,
+        asked: Notifier,
+    ) -> Result<NotifierStatus, Problem> {
+        if !asked.name.is_empty() && asked.name != name {
+            return Err(Problem::new(Code::InvalidRequest, "The body names another notifier than the path."));
+        }
+        let notifier = Notifier { name: name.to_owned(), ..asked };
+        check(&notifier)?;
+        self.change_notifiers(move |all| all.set(notifier)).await
+    }
+
+    /// Changes who is told, to its end also when nobody waits for it any more.
+    async fn change_notifiers<T: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&Notifications) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let node = self.clone();
+        let changed = tokio::task::spawn_blocking(move || change(&node.notifications)).await;
+        changed.unwrap_or_else(|error| Err(Problem::new(Code::Internal, error.to_string())))
+    }
+
+    /// Tells it no more.
+    ///
+    /// # Errors
+    /// When there is none such, or it cannot be kept.
+    pub(crate) async fn notifier_remove(
+        self: &Arc<Self>,
+        name: &str,
+        confirmed: Option<String>,
+    ) -> Result<Done, Problem> {
+        if !self.notifications.entries.lock().contains_key(name) {
+            return Err(unknown(name));
+        }
+        confirm(name, confirmed.as_deref(), || {
+            vec!["It is told of no findings any more, and what waits for it is not sent.".to_owned()]
+        })?;
+        let gone = name.to_owned();
+        self.change_notifiers(move |all| all.remove(&gone)).await?;
+        Ok(Done::new(format!("{name} is told of findings no more.")))
+    }
+
+    /// Sends a notification that says that it is a test.
+    ///
+    /// # Errors
+    /// When it is not taken, with the reason.
+    pub(crate) async fn notifier_test(&self, name: &str) -> Result<Done, Problem> {
+        let notifier = self.notifications.entries.lock().get(name).map(|entry| entry.notifier.clone());
+        let notifier = notifier.ok_or_else(|| unknown(name))?;
+        let now = self.clocks().1;
+        let finding = Finding {
+            id: "test".into(),
+            code: "test".into(),
+            severity: Severity::Info,
+            subject: format!("node {}", self.name()),
+            detail: "this is a test of notifications: nothing is wrong".into(),
+            todo: String::new(),
+            state: FindingState::Active,
+            first_seen: now,
+            last_seen: now,
+            cleared: None,
+            times: 1,
+            acknowledged: None,
+        };
+        let message = Message { event: "test", node: &self.name(), time: now, finding: &finding };
+        let body = serde_json::to_string(&message)
+            .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        let taken = send::send(&notifier, body).await;
+        taken.map_err(|why| {
+            Problem::new(Code::Io, format!("{name} has not taken the test: {why}."))
+                .todo(format!("`holdfast notify set {name}` changes where it is and what is sent along."))
+        })?;
+        if let Some(entry) = self.notifications.entries.lock().get_mut(name) {
+            (entry.problem, entry.given_up, entry.not_before) = (None, false, 0);
+        }
+        Ok(Done::new(format!("{name} has taken the test.")))
+    }
+}
+
+fn unknown(name: &str) -> Problem {
+    Problem::new(Code::NotFound, format!("There is no notifier {name}."))
+        .todo("`holdfast notify list` shows which there are.")
+}
+
+#[cfg(test)]
+mod tests;
