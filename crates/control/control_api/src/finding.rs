@@ -3,19 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Severity;
-
-/// Somebody knows of a finding. It holds until the finding clears or gets worse.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Acknowledgement {
-    /// Who: a user, a token's name and id, or the number of a user of the machine.
-    pub by: String,
-    /// When, in seconds since 1970 UTC.
-    pub time: u64,
-    /// What that one has to say of it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub note: String,
-}
+use crate::status::{Acknowledgement, Severity};
 
 /// Whether a finding is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

@@ -98,7 +98,7 @@ pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{
     FileClone, FileCreate, FileEntry, FileKind, FileProvision, FileRename, PROVISION_MAX, Provisioned,
 };
-pub use finding::{Acknowledge, Acknowledgement, Finding, FindingQuery, FindingState};
+pub use finding::{Acknowledge, Finding, FindingQuery, FindingState};
 pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{

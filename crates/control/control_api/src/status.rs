@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Acknowledgement, ClusterStatus, Job};
+use crate::{ClusterStatus, Job};
 
 /// How bad something is. The order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +33,18 @@ pub enum Verdict {
     Unavailable,
     /// There is no data yet.
     Empty,
+}
+
+/// Somebody knows of a finding. It holds until the finding clears or gets worse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Acknowledgement {
+    /// Who: a user, a token's name and id, or the number of a user of the machine.
+    pub by: String,
+    /// When, in seconds since 1970 UTC.
+    pub time: u64,
+    /// What that one has to say of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
 }
 
 /// Something that is not as it should be.

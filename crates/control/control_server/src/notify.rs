@@ -14,18 +14,15 @@ mod send;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use std::{fs, io};
 
-use control_api::{Code, Done, Finding, FindingState, Issue, Notifier, NotifierStatus, Problem, Severity};
+use control_api::{Code, Finding, FindingState, Issue, Notifier, NotifierStatus, Problem, Severity};
 use health_rules::{FindingCode, News, issue};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::data_dir::replace_file;
-use crate::node::{Node, confirm};
 
 /// Most notifiers.
 const MOST: usize = 16;
@@ -38,8 +35,6 @@ const TRIES: u32 = 6;
 /// Seconds between the first and the second try; four times as many each time, up to ten minutes.
 const FIRST_PAUSE: u64 = 5;
 const LONGEST_PAUSE: u64 = 600;
-/// How often it is looked whether something is to be sent.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What is sent, as JSON.
 #[derive(Serialize)]
@@ -146,7 +141,7 @@ pub(crate) struct Notifications {
 }
 
 /// A try that is to be made.
-struct Due {
+pub(crate) struct Due {
     notifier: Notifier,
     serial: u64,
     body: String,
@@ -211,7 +206,7 @@ impl Notifications {
     }
 
     /// Puts a notifier in the place of the one of its name. Blocks on the data directory's disk.
-    fn set(&self, notifier: Notifier) -> Result<NotifierStatus, Problem> {
+    pub(crate) fn set(&self, notifier: Notifier) -> Result<NotifierStatus, Problem> {
         let _changing = self.changes.lock();
         let (name, mut all) = (notifier.name.clone(), self.configured());
         all.insert(name.clone(), notifier.clone());
@@ -224,12 +219,58 @@ impl Notifications {
     }
 
     /// Takes one away. Blocks on the data directory's disk.
-    fn remove(&self, name: &str) -> Result<(), Problem> {
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
         let _changing = self.changes.lock();
         let mut all = self.configured();
         all.remove(name).ok_or_else(|| unknown(name))?;
         self.save(&all)?;
         self.entries.lock().remove(name);
+        Ok(())
+    }
+
+    /// Those who are told, and how each fares.
+    pub(crate) fn list(&self) -> Vec<NotifierStatus> {
+        self.entries.lock().values().map(Entry::status).collect()
+    }
+
+    /// How one was configured.
+    ///
+    /// # Errors
+    /// When there is none such.
+    pub(crate) fn get(&self, name: &str) -> Result<Notifier, Problem> {
+        self.entries.lock().get(name).map(|entry| entry.notifier.clone()).ok_or_else(|| unknown(name))
+    }
+
+    /// Sends a notification that says that it is a test.
+    ///
+    /// # Errors
+    /// When it is not taken, with the reason.
+    pub(crate) async fn test(&self, name: &str, node: &str, now: u64) -> Result<(), Problem> {
+        let notifier = self.get(name)?;
+        let finding = Finding {
+            id: "test".into(),
+            code: "test".into(),
+            severity: Severity::Info,
+            subject: format!("node {node}"),
+            detail: "this is a test of notifications: nothing is wrong".into(),
+            todo: String::new(),
+            state: FindingState::Active,
+            first_seen: now,
+            last_seen: now,
+            cleared: None,
+            times: 1,
+            acknowledged: None,
+        };
+        let message = Message { event: "test", node, time: now, finding: &finding };
+        let body = serde_json::to_string(&message)
+            .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        send::send(&notifier, body).await.map_err(|why| {
+            Problem::new(Code::Io, format!("{name} has not taken the test: {why}."))
+                .todo(format!("`holdfast notify set {name}` changes where it is and what is sent along."))
+        })?;
+        if let Some(entry) = self.entries.lock().get_mut(name) {
+            (entry.problem, entry.given_up, entry.not_before) = (None, false, 0);
+        }
         Ok(())
     }
 
@@ -245,7 +286,7 @@ impl Notifications {
     }
 
     /// What can be sent now, each to whom; it is under way from now on.
-    fn due(&self, now: u64) -> Vec<Due> {
+    pub(crate) fn due(&self, now: u64) -> Vec<Due> {
         let mut entries = self.entries.lock();
         let due = entries.values_mut().filter(|entry| !entry.busy && entry.not_before <= now);
         due.filter_map(|entry| {
@@ -257,12 +298,22 @@ impl Notifications {
     }
 
     /// A try for a notifier has ended; nothing when it is another one by now.
-    fn ended(&self, due: &Due, now: u64, result: Result<(), String>) {
+    pub(crate) fn ended(&self, due: &Due, now: u64, result: Result<(), String>) {
         let mut entries = self.entries.lock();
         let tried = entries.get_mut(&due.notifier.name).filter(|entry| entry.serial == due.serial);
         if let Some(entry) = tried {
             entry.ended(now, result);
         }
+    }
+}
+
+impl Due {
+    /// Tries it.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub(crate) async fn send(&self) -> Result<(), String> {
+        send::send(&self.notifier, self.body.clone()).await
     }
 }
 
@@ -279,7 +330,10 @@ fn read(path: &PathBuf) -> io::Result<Vec<Notifier>> {
 }
 
 /// Whether a notifier makes sense.
-fn check(notifier: &Notifier) -> Result<(), Problem> {
+///
+/// # Errors
+/// Why it does not.
+pub(crate) fn check(notifier: &Notifier) -> Result<(), Problem> {
     let wrong = |why: String| Err(Problem::new(Code::InvalidRequest, why));
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if notifier.name.is_empty() || notifier.name.len() > 40 || !notifier.name.chars().all(plain) {
@@ -298,113 +352,6 @@ fn check(notifier: &Notifier) -> Result<(), Problem> {
         return wrong("Files of the node's machine are named by absolute paths.".into());
     }
     Ok(())
-}
-
-impl Node {
-    /// Sends what waits until the node stops.
-    pub(crate) async fn notify(self: Arc<Self>) {
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = self.stopped() => return,
-            }
-            for due in self.notifications.due(self.uptime_seconds()) {
-                let node = self.clone();
-                tokio::spawn(async move {
-                    let result = send::send(&due.notifier, due.body.clone()).await;
-                    node.notifications.ended(&due, node.uptime_seconds(), result);
-                });
-            }
-        }
-    }
-
-    /// Who is told of findings.
-    pub(crate) fn notifier_list(&self) -> Vec<NotifierStatus> {
-        self.notifications.entries.lock().values().map(Entry::status).collect()
-    }
-
-    /// Has somebody told, or changes how.
-    ///
-    /// # Errors
-    /// When it makes no sense, there are too many, or it cannot be kept.
-    pub(crate) async fn notifier_set(
-        self: &Arc<Self>,
-        name: &str,
-        asked: Notifier,
-    ) -> Result<NotifierStatus, Problem> {
-        if !asked.name.is_empty() && asked.name != name {
-            return Err(Problem::new(Code::InvalidRequest, "The body names another notifier than the path."));
-        }
-        let notifier = Notifier { name: name.to_owned(), ..asked };
-        check(&notifier)?;
-        self.change_notifiers(move |all| all.set(notifier)).await
-    }
-
-    /// Changes who is told, to its end also when nobody waits for it any more.
-    async fn change_notifiers<T: Send + 'static>(
-        self: &Arc<Self>,
-        change: impl FnOnce(&Notifications) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
-        let node = self.clone();
-        let changed = tokio::task::spawn_blocking(move || change(&node.notifications)).await;
-        changed.unwrap_or_else(|error| Err(Problem::new(Code::Internal, error.to_string())))
-    }
-
-    /// Tells it no more.
-    ///
-    /// # Errors
-    /// When there is none such, or it cannot be kept.
-    pub(crate) async fn notifier_remove(
-        self: &Arc<Self>,
-        name: &str,
-        confirmed: Option<String>,
-    ) -> Result<Done, Problem> {
-        if !self.notifications.entries.lock().contains_key(name) {
-            return Err(unknown(name));
-        }
-        confirm(name, confirmed.as_deref(), || {
-            vec!["It is told of no findings any more, and what waits for it is not sent.".to_owned()]
-        })?;
-        let gone = name.to_owned();
-        self.change_notifiers(move |all| all.remove(&gone)).await?;
-        Ok(Done::new(format!("{name} is told of findings no more.")))
-    }
-
-    /// Sends a notification that says that it is a test.
-    ///
-    /// # Errors
-    /// When it is not taken, with the reason.
-    pub(crate) async fn notifier_test(&self, name: &str) -> Result<Done, Problem> {
-        let notifier = self.notifications.entries.lock().get(name).map(|entry| entry.notifier.clone());
-        let notifier = notifier.ok_or_else(|| unknown(name))?;
-        let now = self.clocks().1;
-        let finding = Finding {
-            id: "test".into(),
-            code: "test".into(),
-            severity: Severity::Info,
-            subject: format!("node {}", self.name()),
-            detail: "this is a test of notifications: nothing is wrong".into(),
-            todo: String::new(),
-            state: FindingState::Active,
-            first_seen: now,
-            last_seen: now,
-            cleared: None,
-            times: 1,
-            acknowledged: None,
-        };
-        let message = Message { event: "test", node: &self.name(), time: now, finding: &finding };
-        let body = serde_json::to_string(&message)
-            .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
-        let taken = send::send(&notifier, body).await;
-        taken.map_err(|why| {
-            Problem::new(Code::Io, format!("{name} has not taken the test: {why}."))
-                .todo(format!("`holdfast notify set {name}` changes where it is and what is sent along."))
-        })?;
-        if let Some(entry) = self.notifications.entries.lock().get_mut(name) {
-            (entry.problem, entry.given_up, entry.not_before) = (None, false, 0);
-        }
-        Ok(Done::new(format!("{name} has taken the test.")))
-    }
 }
 
 fn unknown(name: &str) -> Problem {

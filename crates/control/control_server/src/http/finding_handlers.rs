@@ -9,9 +9,10 @@ use control_api::{Acknowledge, Code, Confirm, FindingQuery, List, Notifier, Prob
 
 use super::gate::Known;
 use super::handle;
-use super::handlers::S;
 use super::parts::{Params, Sent, answer};
 use crate::node::Node;
+
+type S = State<Arc<Node>>;
 
 /// The handler of the route named `id`.
 pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {

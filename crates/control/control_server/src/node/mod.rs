@@ -33,6 +33,7 @@ mod moves;
 mod namesakes;
 mod network_disks;
 mod node_disks;
+mod notifiers;
 mod path;
 mod pool_disks;
 mod pool_export;
