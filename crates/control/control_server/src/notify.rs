@@ -138,6 +138,8 @@ pub(crate) struct Notifications {
     serials: AtomicU64,
     /// Held by whoever changes who is told, from looking to writing.
     changes: Mutex<()>,
+    /// Why it is not known who was configured.
+    damaged: Mutex<Option<String>>,
 }
 
 /// A try that is to be made.
@@ -148,15 +150,26 @@ pub(crate) struct Due {
 }
 
 impl Notifications {
-    /// Those who were configured. A file that cannot be read is left alone: nobody is told then, which the log says.
+    /// Those who were configured. A file that is not to be believed is set aside by name: nobody is told then, which is a finding until
+    /// somebody is set again.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let notifiers = read(&path).unwrap_or_else(|error| {
-            tracing::warn!(path = %path.display(), %error, "nobody is notified of findings: the file of notifiers cannot be read");
-            Vec::new()
-        });
+        let (notifiers, damaged) = match read(&path) {
+            Ok(notifiers) => (notifiers, None),
+            Err(error) => {
+                let aside = path.with_extension("damaged");
+                let set_aside = fs::rename(&path, &aside).is_ok();
+                tracing::warn!(%error, aside = %aside.display(), set_aside, "nobody is notified of findings: the file of notifiers cannot be read");
+                (Vec::new(), Some(format!("{error}; what was left of it is {}", aside.display())))
+            }
+        };
         let known = notifiers.into_iter().take(MOST).filter(|notifier| check(notifier).is_ok());
-        let all =
-            Self { path, entries: Mutex::default(), serials: AtomicU64::new(1), changes: Mutex::new(()) };
+        let all = Self {
+            path,
+            entries: Mutex::default(),
+            serials: AtomicU64::new(1),
+            changes: Mutex::new(()),
+            damaged: Mutex::new(damaged),
+        };
         known.for_each(|notifier| all.put(notifier));
         all
     }
@@ -202,7 +215,12 @@ impl Notifications {
             );
             issue(FindingCode::NotifyFailed, Severity::Warning, format!("notifier {name}"), detail, todo)
         });
-        told.collect()
+        let damaged = self.damaged.lock().clone().map(|why| {
+            let detail = format!("who is to be told of findings is not known, and nobody is: {why}");
+            let todo = "`holdfast notify set NAME …` says who; `holdfast notify list` shows who is told.";
+            issue(FindingCode::NotifyFailed, Severity::Warning, "notifiers", detail, todo)
+        });
+        told.chain(damaged).collect()
     }
 
     /// Puts a notifier in the place of the one of its name. Blocks on the data directory's disk.
@@ -215,6 +233,7 @@ impl Notifications {
         }
         self.save(&all)?;
         self.put(notifier);
+        *self.damaged.lock() = None;
         self.entries.lock().get(&name).map(Entry::status).ok_or_else(|| unknown(&name))
     }
 

@@ -61,6 +61,8 @@ pub(super) fn refused(ip: IpAddr, https: bool, allow_local: bool) -> Option<&'st
             // Addresses that carry one of version 4 are judged by it.
             let inner = match ip.segments() {
                 [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+                | [0x64, 0xff9b, 1, _, _, _, high, low]
+                | [0, 0, 0, 0, 0xffff, 0, high, low]
                 | [0x2002, high, low, ..]
                 | [0, 0, 0, 0, 0, 0, high, low]
                     if !ip.is_loopback() && !ip.is_unspecified() =>
@@ -135,6 +137,8 @@ mod tests {
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
             "64:ff9b::a9fe:a9fe",
+            "64:ff9b:1::a9fe:a9fe",
+            "::ffff:0:169.254.169.254",
             "2002:a9fe:a9fe::1",
             "::169.254.169.254",
         ] {

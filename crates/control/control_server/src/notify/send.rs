@@ -1,5 +1,7 @@
 //! One notification, sent once.
 
+use std::fs::OpenOptions;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use axum::http::{HeaderName, HeaderValue, Request, header};
 use control_api::Notifier;
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
+use io_engine::plain_file;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -47,25 +50,32 @@ pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
     Ok(name)
 }
 
+/// What is in a plain file that is not longer than this. Nothing else is opened: a pipe would never end the waiting for its other end, a device
+/// never the reading.
+fn content(path: &Path, most: u64) -> Result<(Vec<u8>, u32), String> {
+    let file = plain_file::open(path, OpenOptions::new().read(true)).map_err(|error| error.to_string())?;
+    let mode = file.metadata().map_err(|error| error.to_string())?.permissions().mode();
+    let mut bytes = Vec::new();
+    // The length that is told may be another one than what is read: files of /proc have none.
+    file.take(most + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > most {
+        return Err(format!("it has more than {most} bytes"));
+    }
+    Ok((bytes, mode))
+}
+
 /// The secret of a file: one line that nobody but the file's owner may read. What is in other files is sent nowhere.
 fn secret(path: &Path) -> Result<HeaderValue, String> {
     let of = |why: &str| format!("the secret in {}: {why}", path.display());
-    let file = std::fs::File::open(path).map_err(|error| of(&error.to_string()))?;
-    let meta = file.metadata().map_err(|error| of(&error.to_string()))?;
-    if !meta.is_file() || meta.len() > MAX_SECRET {
-        return Err(of("it is no file of one line"));
-    }
-    if meta.permissions().mode() & 0o077 != 0 {
+    let (bytes, mode) = content(path, MAX_SECRET).map_err(|why| of(&why))?;
+    if mode & 0o077 != 0 {
         return Err(of("others may read the file (chmod 600)"));
     }
-    let mut text = String::new();
-    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_SECRET), &mut text)
-        .map_err(|_| of("it is no text"))?;
-    let line = text.strip_suffix('\n').unwrap_or(&text);
-    if line.is_empty() || !line.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+    let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+    if line.is_empty() || !line.iter().all(|byte| *byte == b' ' || byte.is_ascii_graphic()) {
         return Err(of("it is not one line of printable characters"));
     }
-    let mut value = HeaderValue::from_str(line).map_err(|_| of("it cannot be in a header"))?;
+    let mut value = HeaderValue::from_bytes(line).map_err(|_| of("it cannot be in a header"))?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -75,11 +85,7 @@ fn authorities(given: Option<&str>) -> Result<RootCertStore, String> {
     let usual = || SYSTEM_AUTHORITIES.into_iter().find(|path| Path::new(path).exists());
     let path = given.or_else(usual).ok_or("this machine has no file of authorities; name one (--ca FILE)")?;
     let of = |why: String| format!("the authorities in {path}: {why}");
-    let size = std::fs::metadata(path).map_err(|error| of(error.to_string()))?.len();
-    if size > MAX_AUTHORITIES {
-        return Err(of(format!("the file has {size} bytes")));
-    }
-    let bytes = std::fs::read(path).map_err(|error| of(error.to_string()))?;
+    let (bytes, _) = content(Path::new(path), MAX_AUTHORITIES).map_err(of)?;
     let mut roots = RootCertStore::empty();
     let found = CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok);
     let (taken, _) = roots.add_parsable_certificates(found);
@@ -202,5 +208,25 @@ mod tests {
         for wrong in ["Host", "content-length", "a b", "", "x\n"] {
             assert!(header_name(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn only_plain_files_are_read_and_only_so_much_of_them() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status();
+        assert!(made.expect("mkfifo").success());
+        let zero = Path::new("/dev/zero");
+        for path in [pipe.as_path(), zero] {
+            assert!(secret(path).expect_err("no secret").contains("not a plain file"), "{path:?}");
+            let why = authorities(path.to_str()).expect_err("no authorities");
+            assert!(why.contains("not a plain file"), "{why}");
+        }
+        let large = dir.path().join("large");
+        let file = std::fs::File::create(&large).expect("made");
+        file.set_len(MAX_AUTHORITIES + 1).expect("long");
+        assert!(authorities(large.to_str()).expect_err("too large").contains("more than"));
+        // What it is told to be empty, and is not.
+        assert!(secret(Path::new("/proc/self/maps")).is_err());
     }
 }

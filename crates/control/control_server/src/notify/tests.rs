@@ -91,6 +91,21 @@ fn who_is_told_outlives_the_node_and_there_are_only_so_many() {
     assert_eq!(all.configured(), again);
 }
 
+#[test]
+fn a_damaged_file_is_set_aside_and_told_of() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let path = dir.path().join("notifiers.json");
+    std::fs::write(&path, "[{\"name\": \"hook\", \"url").expect("written");
+    let all = Notifications::open(path.clone());
+    let told = all.issues();
+    assert_eq!((told.len(), told[0].code.as_str()), (1, "notify-failed"));
+    all.set(notifier("https://hooks.example.org/x")).expect("kept");
+    assert_eq!(all.issues(), []);
+    let aside = std::fs::read_to_string(dir.path().join("notifiers.damaged")).expect("it is there still");
+    assert!(aside.contains("hook"), "{aside}");
+    assert_eq!(Notifications::open(path).configured().len(), 1);
+}
+
 /// Real sockets: what is sent is what a server sees, and what it answers counts.
 #[tokio::test]
 async fn a_server_sees_the_body_and_the_secret() {
