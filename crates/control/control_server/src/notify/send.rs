@@ -217,7 +217,7 @@ mod tests {
         let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status();
         assert!(made.expect("mkfifo").success());
         let zero = Path::new("/dev/zero");
-        for path in [pipe.as_path(), zero] {
+        for path in [zero, pipe.as_path()] {
             assert!(secret(path).expect_err("no secret").contains("not a plain file"), "{path:?}");
             let why = authorities(path.to_str()).expect_err("no authorities");
             assert!(why.contains("not a plain file"), "{why}");
