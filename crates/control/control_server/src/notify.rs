@@ -284,7 +284,7 @@ impl Notifications {
         let body = serde_json::to_string(&message)
             .map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
         send::send(&notifier, body).await.map_err(|why| {
-            Problem::new(Code::Io, format!("{name} has not taken the test: {why}."))
+            Problem::new(Code::WrongState, format!("{name} has not taken the test: {why}."))
                 .todo(format!("`holdfast notify set {name}` changes where it is and what is sent along."))
         })?;
         if let Some(entry) = self.entries.lock().get_mut(name) {
