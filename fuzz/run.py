@@ -6,7 +6,7 @@ ledger in FOLDER/fuzz.json is read first and counts: whoever fuzzes an hour toda
 run stopped, and FOLDER/fuzz.md is written from it.
 
 Needs a nightly toolchain and a C++ compiler; cargo-fuzz is not needed. What libFuzzer learns stays in target/fuzz-corpus; a
-crash is left in fuzz/artifacts/TARGET and ends the run. A new seed worth keeping goes to fuzz/corpus/TARGET, where each
+crash is left in fuzz/artifacts/TARGET and ends that target's run. A new seed worth keeping goes to fuzz/corpus/TARGET, where each
 `cargo test` replays it.
 """
 
@@ -119,7 +119,7 @@ class Ledger:
             "# Fuzzing", "",
             "Every parser of bytes from a disk or a network, with the address sanitizer and debug assertions",
             "(`make fuzz FUZZ_SECONDS=600`). Seconds are of processor time, added up over runs; the goal is 600 for each target.",
-            "A crash would end the run and be named here until it is mended: what stands in the table found nothing.", "",
+            "What was found is in the log of the run, and mended with its input in fuzz/corpus before that target goes on.", "",
             f"{sum(self.seconds(target) >= 600 for target in targets)} of {len(targets)} targets have had their 600 s, "
             f"{sum(map(self.seconds, targets)) / 3600:.1f} hours and "
             f"{sum(self.rows.get(target, {}).get('inputs', 0) for target in targets):,} inputs in all.", "",
@@ -142,13 +142,13 @@ def main():
     targets = given.targets or sorted(entry.name for entry in (FUZZ / "corpus").iterdir())
     ledger = Ledger(given.report)
     binary = build()
-    failed = threading.Event()
+    failed = []
 
     def fuzz(target):
-        while not failed.is_set() and (left := given.seconds - ledger.seconds(target)) > 0.5:
+        while (left := given.seconds - ledger.seconds(target)) > 0.5:
             seconds, inputs, edges, found = one_slice(binary, target, min(SLICE, left), given.idle)
             if found:
-                failed.set()
+                failed.append(target)
                 print(f"{target}: see fuzz/artifacts/{target}\n{found}", flush=True)
                 return
             ledger.add(target, seconds, inputs, edges)
@@ -158,7 +158,9 @@ def main():
         # Who has had least goes first: a run that is stopped leaves all of them with a part.
         for future in [pool.submit(fuzz, target) for target in sorted(targets, key=ledger.seconds)]:
             future.result()
-    return 1 if failed.is_set() else 0
+    if failed:
+        print(f"{len(failed)} of {len(targets)} targets found something: {', '.join(sorted(failed))}", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -57,42 +57,21 @@ fn cells<'a>(text: &'a str, start: &str) -> Vec<&'a str> {
     line.split('|').map(str::trim).collect()
 }
 
-/// Every DiskSpd command line of the how-to of 2014, but for the length of the runs: `{}` stands for that.
+/// Command lines of the how-to of 2014, but for the length of the runs: `{}` stands for that. The case `load-lines` runs all of
+/// them.
 const DISKSPD: &[&str] = &[
     "diskspd -c1000G -d10 -r -w0 -t8 -o8 -b8K -h -L {} X:\\testfile.dat",
-    "diskspd -c1000G -d10 -w0 -t2 -o8 -b512K -h -L {} X:\\testfile.dat",
-    "diskspd -c1G -d10 -r -w0 -t8 -o8 -b8K -h -L {} X:\\testfile.dat",
     "diskspd -c8192K -d1 {} testfile.dat",
-    "diskspd -b4K -t2 -r -o32 -d10 -h {} testfile.dat",
     "diskspd -c1G -b4K -t2 -d10 -a0,1 {} testfile1.dat testfile2.dat",
-    "diskspd -c1000G -d10 -w0 -t1 -o16 -b512K -h -L {} X:\\testfile.dat",
-    "diskspd -c1000G -d10 -w0 -t2 -o8 -b512K -h -L {} X:\\testfile.dat",
-    "diskspd -c1000G -d10 -w0 -t1 -o6 -b512K -h -L {} X:\\testfile.dat",
-    "diskspd -c1000G -d10 -w0 -r -b8k -o24 -t1 -h -L {} X:\\testfile.dat",
-    "diskspd -c1000G -d10 -w0 -r -b8k -o10 -t1 -h -L {} X:\\testfile.dat",
-    "diskspd -c1G -d10 -w0 -r -b8k -o16 -t1 -h -L {} C:\\testfile.dat",
-    "diskspd -c1G -d10 -w0 -r -b8k -o8 -t1 -h -L {} C:\\testfile.dat",
     "diskspd -c1G -d10 -w0 -r -b8k -o1 -t8 -h -L {} C:\\testfile.dat",
-    "diskspd -c1G -d10 -w0 -r -b8k -o4 -t2 -h -L {} C:\\testfile.dat",
 ];
 
-/// Every SQLIO command line of the how-tos of 2013.
+/// Command lines of the how-tos of 2013.
 const SQLIO: &[&str] = &[
     "sqlio2 -s10 -T100 -t4 -o16 -b512 -BN -LS -fsequential -dEFGHIJ {} testfile.dat",
-    "sqlio2 -s10 -T100 -t16 -o16 -b8 -BN -LS -frandom -dEFGHIJ {} testfile.dat",
-    "sqlio2 -s10 -T100 -t16 -o16 -b32 -BN -LS -frandom -dEFGHIJ {} testfile.dat",
     "sqlio2 -s20 -T100 -t2 -o16 -b512 -BN -LS -fsequential -dE {} testfile.dat",
-    "sqlio2 -s20 -T100 -t4 -o16 -b32 -BN -LS -frandom -dE {} testfile.dat",
     "sqlio -s10 -kR -frandom -b8 -t8 -o16 -LS -BN {} X:\\TestFile.DAT",
-    "sqlio -s10 -kR -fsequential -b512 -t2 -o16 -LS -BN {} X:\\TestFile.DAT",
-    "sqlio -s10 -kR -fsequential -b512 -t1 -o1 -LS -BN {} X:\\TestFile.DAT",
-    "sqlio -s10 -kR -fsequential -b512 -t1 -o2 -LS -BN {} X:\\TestFile.DAT",
-    "sqlio -s10 -kR -fsequential -b512 -t1 -o4 -LS -BN {} X:\\TestFile.DAT",
-    "sqlio -s10 -kR -fsequential -b512 -t1 -o8 -LS -BN {} X:\\TestFile.DAT",
-    "sqlio -s10 -kR -fsequential -b512 -t2 -o1 -LS -BN {} X:\\TestFile.DAT",
-    "sqlio -s10 -kR -frandom -b8 -o64 -t1 -LS -BN {} X:\\testfile.dat",
     "sqlio -s10 -kR -frandom -b8 -o1 -t32 -LS -BN {} X:\\testfile.dat",
-    "sqlio -s10 -kR -frandom -b8 -t2 -o16 -LS -BN {} X:\\TestFile.DAT",
 ];
 
 #[test]

@@ -160,13 +160,14 @@ fn line(tools: &Tools, number: usize, words: &[String]) -> Result {
     Ok(())
 }
 
-/// Whether no I/O ended while a report was measured.
+/// Whether no I/O ended while a report was measured. DiskSpd's tables of reads and of writes follow that of both, and one of
+/// them is empty wherever a line only reads.
 fn completed_nothing(report: &str) -> bool {
-    report.lines().any(|line| match line.split_once(':') {
-        Some(("IOs/sec", number)) => number.trim() == "0.00",
-        Some(("total", cells)) => cells.split('|').next().is_some_and(|bytes| bytes.trim() == "0"),
-        _ => false,
-    })
+    report.lines().find_map(|line| match line.split_once(':') {
+        Some(("IOs/sec", number)) => Some(number.trim() == "0.00"),
+        Some(("total", cells)) => Some(cells.split('|').next().is_some_and(|bytes| bytes.trim() == "0")),
+        _ => None,
+    }) == Some(true)
 }
 
 /// What a line asks for, read here once more.

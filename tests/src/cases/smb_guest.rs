@@ -14,7 +14,7 @@ use crate::{Result, ensure};
 const LIMIT: Duration = Duration::from_secs(900);
 const LIMIT_FULL: Duration = Duration::from_secs(2400);
 /// What is written and verified, in MiB, at least.
-const SIZE: &str = "64";
+const SIZE: &str = "32";
 const SIZE_FULL: &str = "512";
 
 /// Signed; many small files, and random operations compared with memory, besides.
@@ -56,8 +56,8 @@ fn one(
         ("OPTS", options.to_string()),
         ("WORK", work.to_string()),
         ("SIZE_MIB", if context.full { SIZE_FULL } else { SIZE }.to_string()),
-        ("TORTURE", if context.full { "20000" } else { "2000" }.to_string()),
-        ("FILES", if context.full { "20000" } else { "1000" }.to_string()),
+        ("TORTURE", if context.full { "20000" } else { "800" }.to_string()),
+        ("FILES", if context.full { "20000" } else { "300" }.to_string()),
     ];
     let limit = if context.full { LIMIT_FULL } else { LIMIT };
     let mut guest =

@@ -4,8 +4,10 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rcgen::{
     CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
 };
+use rustls::pki_types::CertificateSigningRequestDer;
+use rustls::pki_types::pem::PemObject as _;
 use x509_cert::der::asn1::ObjectIdentifier;
-use x509_cert::der::{DecodePem as _, Encode as _};
+use x509_cert::der::{Decode as _, Encode as _};
 use x509_cert::request::CertReq;
 use zeroize::Zeroizing;
 
@@ -17,6 +19,8 @@ const MAX_BYTES: usize = 8 << 10;
 const EC_PUBLIC_KEY: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 /// The curve P-256 (RFC 5480, 2.1.1.1).
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+/// ECDSA with SHA-256 (RFC 5758, 3.2).
+const ECDSA_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
 
 /// A key that its owner has shown to have. What else a request says counts for nothing: the authority decides what it signs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,11 +40,17 @@ impl CertificateRequest {
         if pem.len() > MAX_BYTES {
             return Err(wrong(&format!("it is longer than {MAX_BYTES} bytes")));
         }
-        let request = CertReq::from_pem(pem).map_err(|error| wrong(&error))?;
+        // `CertReq::from_pem` decodes while it parses, and never ends on a length that is more than what there is (der 0.7).
+        let der =
+            CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|error| wrong(&error))?;
+        let request = CertReq::from_der(&der).map_err(|error| wrong(&error))?;
         let key = &request.info.public_key;
         let curve = key.algorithm.parameters.as_ref().and_then(|curve| curve.decode_as().ok());
         if key.algorithm.oid != EC_PUBLIC_KEY || curve != Some(P256) {
             return Err(wrong(&"its key is not one on the curve P-256"));
+        }
+        if request.algorithm.oid != ECDSA_SHA256 {
+            return Err(wrong(&"it is not signed by ECDSA with SHA-256"));
         }
         let public = key.subject_public_key.as_bytes().unwrap_or_default().to_vec();
         let body = request.info.to_der().map_err(|error| wrong(&error))?;
@@ -97,6 +107,13 @@ fn requested(key: &KeyPair) -> Result<String, CertificateError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_length_beyond_the_end_is_refused() {
+        // A sequence: the first two of the four bytes of its length.
+        let pem = "-----BEGIN CERTIFICATE REQUEST-----\nMIT8MGI=\n-----END CERTIFICATE REQUEST-----\n";
+        CertificateRequest::from_pem(pem).expect_err("cut short");
+    }
 
     #[test]
     fn what_is_not_signed_by_its_key_is_refused() {
