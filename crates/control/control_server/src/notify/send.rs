@@ -226,7 +226,14 @@ mod tests {
         let file = std::fs::File::create(&large).expect("made");
         file.set_len(MAX_AUTHORITIES + 1).expect("long");
         assert!(authorities(large.to_str()).expect_err("too large").contains("more than"));
-        // What it is told to be empty, and is not.
+        for cut in [
+            "-----BEGIN CERTIFICATE-----\nMIIB",
+            "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
+        ] {
+            std::fs::write(&large, cut).expect("written");
+            assert!(authorities(large.to_str()).expect_err("none").contains("none in PEM"), "{cut}");
+        }
+        // It is told to be empty, and is not.
         assert!(secret(Path::new("/proc/self/maps")).is_err());
     }
 }
