@@ -41,6 +41,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("rpc_ndr", rpc::fuzz::ndr),
     ("counter_history_segment", counter_history::fuzz::segment),
     ("counter_history_payloads", counter_history::fuzz::payloads),
+    ("health_rules_book", health_rules::fuzz::book),
+    ("health_rules_rows", health_rules::fuzz::rows),
     ("snapshot_diff", diff_format::fuzz::stream),
     ("snapshot_diff_records", diff_format::fuzz::records),
     ("vhdx_header", vhdx_format::fuzz::header),

@@ -15,6 +15,7 @@ import { serve } from "./server.mjs";
 import * as access from "./cases/access.mjs";
 import * as cluster from "./cases/cluster.mjs";
 import * as faults from "./cases/faults.mjs";
+import * as findings from "./cases/findings.mjs";
 import * as frame from "./cases/frame.mjs";
 import * as looks from "./cases/looks.mjs";
 import * as setup from "./cases/setup.mjs";
@@ -124,7 +125,7 @@ async function until(what, look) {
 const tools = { open, ask, until, options };
 let passed = 0;
 let failed = 0;
-for (const [name, run] of [served, looks, frame, access, storage, setup, cluster, faults, sizes].flatMap((cases) => Object.entries(cases))) {
+for (const [name, run] of [served, looks, frame, access, storage, setup, cluster, faults, findings, sizes].flatMap((cases) => Object.entries(cases))) {
   if (wanted.length && !wanted.some((word) => name.toLowerCase().includes(word.toLowerCase()))) continue;
   const began = Date.now();
   const pages = [];

@@ -10,8 +10,8 @@ use crate::context::{Context, print_json};
 use crate::error::{CliError, CliResult};
 use crate::{
     api, audit, cache, cluster, config, demo, disk, disk_image, file, group, health, job, lun, manual, net,
-    node, open, perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target, user,
-    user_group, volume,
+    node, notify, open, perf, pool, portal, qos, serve, session, share, smb, snapshot, spd, status, target,
+    user, user_group, volume,
 };
 
 /// Continuously available shared storage for virtual machines.
@@ -46,6 +46,9 @@ enum Verb {
     Status(status::Args),
     /// A report of everything, with a minute of performance; as a file for others, too.
     Health(health::Args),
+    /// Who is told of what the node finds.
+    #[command(subcommand)]
+    Notify(notify::Command),
     /// The network of this machine, what about it could be better, and ways to other machines.
     Net(net::Args),
     /// The cluster that the node belongs to.
@@ -170,6 +173,7 @@ async fn ask(verb: Verb, context: &Context) -> CliResult<ExitCode> {
     match verb {
         Verb::Status(args) => status::run(args, context).await?,
         Verb::Health(args) => health::run(args, context).await?,
+        Verb::Notify(command) => notify::run(command, context).await?,
         Verb::Net(args) => return net::run(args, context).await,
         Verb::Cluster(command) => cluster::run(command, context).await?,
         Verb::Node(command) => node::run(command, context).await?,

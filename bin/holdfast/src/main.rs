@@ -35,6 +35,7 @@ mod lun;
 mod manual;
 mod net;
 mod node;
+mod notify;
 mod offline;
 mod open;
 mod output_file;

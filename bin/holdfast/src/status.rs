@@ -1,11 +1,13 @@
 //! `holdfast status`.
 
-use control_api::{Severity, Status};
+use control_api::{Issue, Status};
+use shard_runtime::{Clock as _, SystemClock};
 
 use crate::context::Context;
 use crate::error::CliResult;
+use crate::finding::mark;
 use crate::job;
-use crate::units::{bytes, many, seconds};
+use crate::units::{bytes, many, seconds, time};
 
 /// Is all data as redundant as promised? What is wrong, and what to do.
 ///
@@ -14,9 +16,24 @@ use crate::units::{bytes, many, seconds};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
+/// Seconds from which on it is worth a line how long something has been so.
+const A_WHILE: u64 = 60;
+
 pub(crate) async fn run(_: Args, context: &Context) -> CliResult {
     let status: Status = context.client.get("/status").await?;
     context.show(&status, print)
+}
+
+/// Since when it is so, where that is a while, and who knows of it.
+fn known(issue: &Issue, now: u64) -> Option<String> {
+    let age = issue.since.map(|since| now.saturating_sub(since)).filter(|age| *age >= A_WHILE);
+    let since = age.map(|age| format!("since {}", seconds(age)));
+    let who = issue.acknowledged.as_ref().map(|known| {
+        let note = if known.note.is_empty() { String::new() } else { format!(": {}", known.note) };
+        format!("acknowledged by {}, {} UTC{note}", known.by, time(known.time))
+    });
+    let all: Vec<String> = since.into_iter().chain(who).collect();
+    (!all.is_empty()).then(|| format!("({})", all.join("; ")))
 }
 
 fn print(status: &Status) {
@@ -25,16 +42,15 @@ fn print(status: &Status) {
         outln!();
     }
     outln!("{}", status.summary);
+    let now = SystemClock::new().wall().0 / 1_000_000_000;
     for issue in &status.issues {
-        let mark = match issue.severity {
-            Severity::Critical => "CRITICAL",
-            Severity::Error => "ERROR",
-            Severity::Warning => "warning",
-            Severity::Info => "info",
-        };
-        outln!("\n{mark:>8}  {}: {}", issue.subject, issue.detail);
+        outln!("\n{:>8}  {}: {}", mark(issue.severity), issue.subject, issue.detail);
         if !issue.todo.is_empty() {
             outln!("          -> {}", issue.todo);
+        }
+        // What is new needs no age.
+        if let Some(known) = known(issue, now) {
+            outln!("          {known}");
         }
     }
     if !status.jobs.is_empty() {

@@ -86,6 +86,9 @@ fn main() -> std::io::Result<()> {
     let (segment, payloads) = counter_history::fuzz::sample();
     seed("counter_history_segment", &segment)?;
     seed("counter_history_payloads", &payloads)?;
+    let book = health_rules::fuzz::sample();
+    seed("health_rules_book", &book)?;
+    seed("health_rules_rows", book.get(20..).unwrap_or_default())?;
     let (_, mut stream) = diff_format::fuzz::sample();
     stream.insert(0, 3);
     seed("snapshot_diff", &stream)?;

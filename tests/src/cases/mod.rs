@@ -13,6 +13,7 @@ mod disk_images;
 mod disks;
 mod enclosure;
 mod failover;
+mod findings;
 mod frames;
 mod golden;
 mod guide;

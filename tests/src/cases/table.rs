@@ -19,6 +19,13 @@ pub const CASES: &[Case] = &[
         run: supervised::run,
     },
     Case {
+        name: "findings",
+        about: "a lost disk is told to a webhook and acknowledged, over a restart; its secret is shown nowhere; a healthy node has none",
+        ci: true,
+        guest: false,
+        run: findings::run,
+    },
+    Case {
         name: "health",
         about: "the report of a node with a lost disk; the same one from its archive without the node; no secret in it; the node down",
         ci: true,

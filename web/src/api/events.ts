@@ -42,6 +42,7 @@ export function useEvents() {
         source = new EventSource("v1/events");
         source.addEventListener("changed", (event) => look(keyOf(subject(event)), "status", "audit"));
         source.addEventListener("job", () => look("jobs", "status"));
+        source.addEventListener("finding", () => look("status"));
         source.addEventListener("health", () => look(...HEALTH));
       }
     };

@@ -112,6 +112,8 @@ export const useSchedules = (volume: string) =>
 
 export const useHttp = () =>
   useQuery({ queryKey: ["http"], queryFn: () => ask(api.GET("/v1/http")), refetchInterval: SELDOM });
+export const useNotifiers = (wanted: boolean) =>
+  useQuery({ queryKey: ["notifiers"], queryFn: () => ask(api.GET("/v1/notifiers")), refetchInterval: SELDOM, enabled: wanted });
 export const useTokens = (wanted: boolean) =>
   useQuery({ queryKey: ["tokens"], queryFn: () => ask(api.GET("/v1/tokens")), refetchInterval: SELDOM, enabled: wanted });
 export const useAudit = (limit: number, wanted: boolean) =>

@@ -5,6 +5,7 @@ type Schemas = components["schemas"];
 
 export type Status = Schemas["Status"];
 export type Issue = Schemas["Issue"];
+export type Notifier = Schemas["NotifierStatus"];
 export type Severity = Schemas["Severity"];
 export type Verdict = Schemas["Verdict"];
 export type Job = Schemas["JobOnNode"];

@@ -1,7 +1,10 @@
 // Is the data safe, is performance kept, does space last? In this order, at one look.
+import { useState } from "react";
+import { api, ask } from "../api/client";
 import { usePools, useStatus } from "../api/queries";
-import type { PoolForecast, Status } from "../api/types";
-import { ButtonLink } from "../parts/controls";
+import type { Issue, PoolForecast, Status } from "../api/types";
+import { Button, ButtonLink, Field } from "../parts/controls";
+import { FormDialog, perform } from "../parts/dialog";
 import { bytes, duration, many, percent } from "../parts/format";
 import { Icon, type IconName } from "../parts/icons";
 import { Progress } from "../parts/jobs";
@@ -39,9 +42,47 @@ export function Overview() {
   );
 }
 
+/** The button of a line: that somebody knows of it, or takes that back. */
+function Acknowledge({ issue, ask: open }: { issue: Issue; ask: () => void }) {
+  const id = issue.id;
+  if (!id || !issue.since) return null;
+  return issue.acknowledged ? (
+    <Button
+      look="quiet"
+      needs="POST /v1/findings/{finding}/unacknowledge"
+      aria-label={`Take back the acknowledgement: ${issue.subject}`}
+      onPress={() => void perform(() => ask(api.POST("/v1/findings/{finding}/unacknowledge", { params: { path: { finding: id } } })), "It is not acknowledged any more.")}
+    >
+      Take back
+    </Button>
+  ) : (
+    <Button look="quiet" needs="POST /v1/findings/{finding}/acknowledge" aria-label={`Acknowledge: ${issue.subject}`} onPress={open}>Acknowledge …</Button>
+  );
+}
+
+function AcknowledgeDialog({ issue, onClose }: { issue: Issue; onClose: () => void }) {
+  const [note, setNote] = useState("");
+  return (
+    <FormDialog
+      title={`Acknowledge: ${issue.subject}`}
+      onClose={onClose}
+      button="Acknowledge"
+      wrong={false}
+      submit={async () => {
+        await ask(api.POST("/v1/findings/{finding}/acknowledge", { params: { path: { finding: issue.id ?? "" } }, body: { note } }));
+        return "It is acknowledged until it clears or gets worse.";
+      }}
+    >
+      <p>It stays in the list, last, and does not make the sentence above it worse, until it clears or gets worse. What the data is, and what cannot be read, is said all the same.</p>
+      <Field label="Note for others" value={note} onChange={setNote} help="Who sees to it, and when." autoFocus />
+    </FormDialog>
+  );
+}
+
 function Health({ status }: { status: Status }) {
   const tone = VERDICT[status.verdict];
   // The worst matters at once, notes do not.
+  const [known, setKnown] = useState<Issue | null>(null);
   const quiet = status.issues.every((issue) => issue.severity === "info");
   return (
     <section className={`card health ${tone}`} aria-label="Health">
@@ -49,7 +90,8 @@ function Health({ status }: { status: Status }) {
         <Icon name={MARK[tone]} />
         <p>{status.summary}</p>
       </div>
-      {status.issues.length > 0 && <Issues issues={status.issues} />}
+      {status.issues.length > 0 && <Issues issues={status.issues} aside={(issue) => <Acknowledge issue={issue} ask={() => setKnown(issue)} />} />}
+      {known && <AcknowledgeDialog issue={known} onClose={() => setKnown(null)} />}
       {status.issues.length === 0 && status.verdict === "fully-redundant" && <p className="help">There is nothing to do.</p>}
       {status.verdict === "empty" && quiet && (
         <p><ButtonLink needs="POST /v1/pools" href={to("setup")} look="primary" icon="wand">Set up storage</ButtonLink></p>

@@ -1,5 +1,6 @@
 // What holds for the whole node: how it speaks SMB and iSCSI, its cache, QoS, and the configuration as a file.
 import { useState } from "react";
+import { Notifiers } from "./notifiers";
 import { Remote } from "./remote";
 import { api, ask } from "../api/client";
 import { useCache, useIscsi, useQos, useSmb, useStatus } from "../api/queries";
@@ -95,6 +96,7 @@ export default function Settings() {
         </Card>
       </div>
       <Remote />
+      <Notifiers />
       <Card title="Configuration">
         <div className="stack">
           <p>Everything that people have decided, as one file. <code>holdfast config apply FILE</code> takes it back, and says before what would change.</p>

@@ -1,7 +1,8 @@
 // States as people read them: a word, a colour and a mark, never the colour alone.
+import type { ReactNode } from "react";
 import type { DiskState, Issue, RedundancyState, Resiliency, Severity, Verdict } from "../api/types";
 import { to } from "../router";
-import { bytes, percent } from "./format";
+import { bytes, duration, percent } from "./format";
 import { Icon, type IconName } from "./icons";
 import { Told } from "./toast";
 
@@ -73,29 +74,41 @@ export function Copies({ resiliency, state }: { resiliency: Resiliency; state: R
   );
 }
 
-const SEVERITY: Record<Severity, [Tone, string, number]> = {
-  critical: ["bad", "Critical", 0],
-  error: ["bad", "Error", 1],
-  warning: ["warn", "Warning", 2],
-  info: ["calm", "Info", 3],
+const SEVERITY: Record<Severity, [Tone, string]> = {
+  critical: ["bad", "Critical"],
+  error: ["bad", "Error"],
+  warning: ["warn", "Warning"],
+  info: ["calm", "Info"],
 };
 
-/** What is wrong and what to do, the worst first: as `holdfast status` says it. */
-export function Issues({ issues }: { issues: readonly Issue[] }) {
-  const sorted = [...issues].sort((a, b) => SEVERITY[a.severity][2] - SEVERITY[b.severity][2]);
+/** Since when it is so, where that is a while, and who knows of it. */
+function Known({ issue }: { issue: Issue }) {
+  const age = issue.since ? Date.now() / 1000 - issue.since : 0;
+  const known = issue.acknowledged;
+  const parts = [
+    age >= 60 ? `since ${duration(age)}` : "",
+    known ? `acknowledged by ${known.by}${known.note ? `: ${known.note}` : ""}` : "",
+  ].filter(Boolean);
+  return parts.length > 0 && <p className="help">{parts.join("; ")}</p>;
+}
+
+/** What is wrong and what to do, in the node's order: the worst first, and last what somebody knows of. `aside` is what can be done with each. */
+export function Issues({ issues, aside }: { issues: readonly Issue[]; aside?: (issue: Issue) => ReactNode }) {
   return (
     <ul className="issues">
-      {sorted.map((issue, index) => {
+      {issues.map((issue, index) => {
         const place = placeOf(issue.subject);
         return (
-          <li key={`${issue.subject} ${index}`}>
+          <li key={`${issue.subject} ${index}`} className={issue.acknowledged ? "known" : undefined}>
             <Badge tone={SEVERITY[issue.severity][0]}>{SEVERITY[issue.severity][1]}</Badge>
             <div>
               <p>
                 {place ? <a href={place}>{issue.subject}</a> : <strong>{issue.subject}</strong>}: <Told text={issue.detail} />
               </p>
               {issue.todo && <p className="todo"><span aria-hidden="true">→ </span><span className="hidden">What to do: </span><Told text={issue.todo} /></p>}
+              <Known issue={issue} />
             </div>
+            {aside?.(issue)}
           </li>
         );
       })}

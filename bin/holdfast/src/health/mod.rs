@@ -12,6 +12,7 @@
 
 mod bundle;
 mod collect;
+mod findings;
 mod html;
 mod machine;
 mod report;
@@ -35,7 +36,10 @@ const MOST_SAMPLES: u64 = 3600;
 ///
 /// Exit code: 0 when there is a report, whatever it says; 1 when there is none. Programs look at `verdict` and `findings` of `--json`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    findings: Option<findings::Command>,
     /// How many one-second samples of performance are taken; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(..=MOST_SAMPLES))]
     samples: u64,
@@ -90,6 +94,9 @@ impl Expect {
 }
 
 pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
+    if let Some(command) = args.findings {
+        return findings::run(command, context).await;
+    }
     let expected = args.expect.all();
     let mut reports = Vec::new();
     if args.from.is_empty() {

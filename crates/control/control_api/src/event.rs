@@ -13,6 +13,8 @@ pub enum EventKind {
     Job,
     /// What `status` says is another thing than before: `subject` is the verdict.
     Health,
+    /// A finding was first seen, got worse, or has gone: `subject` is its id.
+    Finding,
 }
 
 /// Something has changed. Events say what to look at again, not how it is now: one who missed some looks at everything again.

@@ -39,6 +39,7 @@ mod disk;
 mod event;
 mod fault;
 mod file;
+mod finding;
 mod history;
 mod http;
 mod iscsi;
@@ -46,6 +47,7 @@ mod job;
 mod listener;
 mod lun;
 mod node_disk;
+mod notify;
 mod on_node;
 pub mod openapi;
 mod pool;
@@ -97,6 +99,7 @@ pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{
     FileClone, FileCreate, FileEntry, FileKind, FileProvision, FileRename, PROVISION_MAX, Provisioned,
 };
+pub use finding::{Acknowledge, Finding, FindingQuery, FindingState};
 pub use history::{History, HistoryQuery, HistoryStep, name_matches};
 pub use http::{HttpCertificate, HttpConfig, HttpStatus, HttpUpdate};
 pub use iscsi::{
@@ -107,6 +110,7 @@ pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
 pub use lun::{Lun, LunConfig, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
+pub use notify::{Notifier, NotifierStatus};
 pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolForecast,
@@ -131,7 +135,7 @@ pub use smb::{
 };
 pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
-pub use status::{Counts, Issue, RequestMemory, Severity, Status, Verdict};
+pub use status::{Acknowledgement, Counts, Issue, RequestMemory, Severity, Status, Verdict};
 pub use units::{human_bytes, many, parse_bytes};
 pub use volume::{LogPlace, Provisioning, Resiliency, Volume, VolumeCreate, VolumeRename, VolumeUpdate};
 

@@ -3,6 +3,7 @@
 
 mod access;
 mod cluster;
+mod findings;
 mod iscsi;
 mod nodes;
 mod pool;
@@ -119,7 +120,10 @@ use Role::{Administrator, Operator, Viewer};
 
 /// The routes.
 pub const ROUTES: &[Route] =
-    &joined::<{ WITH_CLUSTER.len() + access::ACCESS.len() }>(WITH_CLUSTER, access::ACCESS);
+    &joined::<{ WITH_FINDINGS.len() + access::ACCESS.len() }>(WITH_FINDINGS, access::ACCESS);
+
+const WITH_FINDINGS: &[Route] =
+    &joined::<{ WITH_CLUSTER.len() + findings::FINDINGS.len() }>(WITH_CLUSTER, findings::FINDINGS);
 
 const WITH_CLUSTER: &[Route] =
     &joined::<{ WITH_NODES.len() + cluster::CLUSTER.len() }>(WITH_NODES, cluster::CLUSTER);

@@ -35,9 +35,27 @@ pub enum Verdict {
     Empty,
 }
 
+/// Somebody knows of a finding. It holds until the finding clears or gets worse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Acknowledgement {
+    /// Who: a user, a token's name and id, or the number of a user of the machine.
+    pub by: String,
+    /// When, in seconds since 1970 UTC.
+    pub time: u64,
+    /// What that one has to say of it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Issue {
+    /// The rule that says so, by its stable name ("disk-missing"); empty from a node of a release that had none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub code: String,
+    /// The finding's id, by which it is acknowledged; with its node before it where another node has found it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
     /// How bad it is.
     pub severity: Severity,
     /// What it is about ("disk wwn-0x5000…", "pool p1").
@@ -46,6 +64,12 @@ pub struct Issue {
     pub detail: String,
     /// What to do.
     pub todo: String,
+    /// Since when, in seconds since 1970 UTC; absent while it was never looked at before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<u64>,
+    /// Who knows of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 /// How many of each there are.
@@ -110,7 +134,7 @@ pub struct Status {
     pub verdict: Verdict,
     /// The verdict as a sentence.
     pub summary: String,
-    /// What is not as it should be, worst first.
+    /// What is not as it should be, worst first; what somebody knows of comes last.
     pub issues: Vec<Issue>,
     /// Work under way.
     pub jobs: Vec<Job>,

@@ -49,6 +49,7 @@ pub mod memory;
 mod metrics;
 mod network;
 mod node;
+mod notify;
 pub mod offline;
 mod open_told;
 mod past;

@@ -57,6 +57,8 @@ pub struct Running {
     expecting: JoinHandle<()>,
     sweeping: JoinHandle<()>,
     remembering: JoinHandle<()>,
+    finding: JoinHandle<()>,
+    notifying: JoinHandle<()>,
 }
 
 impl Running {
@@ -204,6 +206,8 @@ impl Running {
         let expecting = tokio::spawn(node.clone().keep_expected_shares());
         let sweeping = tokio::spawn(node.clone().sweep());
         let remembering = tokio::spawn(node.clone().remember());
+        let finding = tokio::spawn(node.clone().watch_findings());
+        let notifying = tokio::spawn(node.clone().notify());
         tracing::info!(socket = %path.display(), "node is running");
         Ok(Self {
             node,
@@ -219,6 +223,8 @@ impl Running {
             expecting,
             sweeping,
             remembering,
+            finding,
+            notifying,
         })
     }
 
@@ -276,6 +282,8 @@ impl Running {
         let _ = self.expecting.await;
         let _ = self.sweeping.await;
         let _ = self.remembering.await;
+        let _ = self.finding.await;
+        let _ = self.notifying.await;
         if let Some(part) = self.part {
             part.stop().await;
         }

@@ -153,6 +153,13 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("user_group_show", Looks),
     ("user_group_update", Changes),
     ("user_group_delete", Destroys),
+    ("finding_list", Looks),
+    ("finding_acknowledge", Changes),
+    ("finding_unacknowledge", Changes),
+    ("notifier_list", Looks),
+    ("notifier_set", Changes),
+    ("notifier_remove", DestroysElsewhere),
+    ("notifier_test", Changes),
     ("login", Changes),
     ("logout", Changes),
     ("me", Looks),
@@ -217,7 +224,7 @@ const COLUMNS: [&str; 4] = [
 ];
 
 /// What the routes' parameters stand for.
-const NAMES: [(&str, &str); 13] = [
+const NAMES: [(&str, &str); 15] = [
     ("{policy}", "gold"),
     ("{pool}", "p"),
     ("{volume}", "v"),
@@ -231,6 +238,8 @@ const NAMES: [(&str, &str); 13] = [
     ("{open}", "1"),
     ("{job}", "1"),
     ("{token}", "1"),
+    ("{finding}", "1"),
+    ("{notifier}", "hook"),
 ];
 
 fn path_of(route: &Route) -> String {

@@ -145,6 +145,49 @@ async fn a_share_shows_another_folder_and_keeps_the_rest() {
     node.stop().await.expect("stops");
 }
 
+/// A node looks at itself all the time: what there may be a hundred thousand of is not listed for each share and each LUN.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_look_costs_does_not_grow_with_the_square_of_what_there_is() {
+    let World { node, smb, iscsi, _dir } = world().await;
+    for number in 0..10 {
+        send(&node, "POST", "/v1/shares", &json!({ "name": format!("s{number}"), "volume": "v" })).await;
+        let lun = json!({ "name": format!("l{number}"), "volume": "v", "size_bytes": 8192 });
+        send(&node, "POST", "/v1/luns", &lun).await;
+    }
+    // LUNs of images, as far as the configuration says; that the memory has none in the files, each tells for itself.
+    let mut images = get(&node, "/v1/config").await;
+    for lun in images["lun"].as_array_mut().expect("LUNs") {
+        lun["format"] = json!("vhdx");
+    }
+    send(&node, "PUT", "/v1/config", &json!({ "config": images, "confirm": "apply" })).await;
+    let (session, open) = client();
+    let other = SmbOpen { share: "S3".into(), ..SmbOpen::default() };
+    (*smb.connected.lock(), *smb.open.lock()) = (vec![session], vec![open.clone(), other, open]);
+    // What the node does by itself may come in between: it is counted, too.
+    let count = async |path: &str| {
+        (*smb.listed.lock(), *iscsi.asked.lock()) = ((0, 0), (0, 0));
+        let answer = get(&node, path).await;
+        let (sessions, opens) = *smb.listed.lock();
+        let (caches, images) = *iscsi.asked.lock();
+        assert!(
+            sessions < 10 && opens == 0 && caches < 10 && images < 10,
+            "{path}: {sessions} {opens} {caches} {images}"
+        );
+        answer
+    };
+    assert_eq!(count("/v1/status").await["counts"]["sessions"], 1);
+    let shares = count("/v1/shares").await;
+    let used = |name: &str| {
+        let share = shares["items"].as_array().and_then(|all| all.iter().find(|share| share["name"] == name));
+        share.map(|share| (share["sessions"].as_u64(), share["opens"].as_u64()))
+    };
+    assert_eq!(used("s"), Some((Some(1), Some(2))), "names of shares have no case: {shares}");
+    assert_eq!(used("s3"), Some((Some(0), Some(1))));
+    assert_eq!(count("/v1/smb").await["opens"], 3);
+    count("/v1/luns").await;
+    node.stop().await.expect("stops");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_configuration_says_first_what_its_clients_lose() {
     let World { node, smb, iscsi, _dir } = world().await;

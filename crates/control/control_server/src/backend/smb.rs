@@ -1,6 +1,6 @@
 //! What the node needs of the SMB server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 
@@ -89,6 +89,8 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn end_sessions_of(&self, user: Sid) -> usize;
     /// What clients have open.
     fn opens(&self) -> Vec<SmbOpen>;
+    /// How many opens each share has, by its name.
+    fn open_counts(&self) -> BTreeMap<String, u64>;
     /// Closes an open; says whether it was there.
     fn close_open(&self, id: u64) -> bool;
     /// Has changes that clients ask for made by `node`.

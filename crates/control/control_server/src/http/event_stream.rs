@@ -68,6 +68,7 @@ pub(super) async fn listen(
             EventKind::Changed => "changed",
             EventKind::Job => "job",
             EventKind::Health => "health",
+            EventKind::Finding => "finding",
         };
         let data = serde_json::to_string(&event).unwrap_or_default();
         Some((Ok::<_, Infallible>(Event::default().event(kind).data(data)), listener))

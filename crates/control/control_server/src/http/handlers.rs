@@ -113,7 +113,8 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
                 .or_else(|| super::quota_handlers::handler(id, f))
                 .or_else(|| super::cluster_handlers::handler(id, f))
                 .or_else(|| super::node_handlers::handler(id, f))
-                .or_else(|| super::access_handlers::handler(id, f));
+                .or_else(|| super::access_handlers::handler(id, f))
+                .or_else(|| super::finding_handlers::handler(id, f));
         }
     })
 }

@@ -3,6 +3,7 @@
 mod access_handlers;
 mod cluster_handlers;
 mod event_stream;
+mod finding_handlers;
 mod gate;
 mod handlers;
 mod headers;

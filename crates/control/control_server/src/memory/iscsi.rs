@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::now;
-use crate::backend::{Current, IscsiBackend, ServedLun, Work};
+use crate::backend::{Current, ImageNow, IscsiBackend, ServedLun, Work};
 
 /// What is to be served.
 #[derive(Default)]
@@ -17,6 +17,8 @@ pub struct MemoryIscsi {
     pub served: Mutex<BTreeSet<String>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
+    /// How often it was asked which LUNs have a write cache, and how often which are made of images: of many that costs.
+    pub asked: Mutex<(u64, u64)>,
 }
 
 /// A port that is always taken here.
@@ -62,6 +64,16 @@ impl IscsiBackend for MemoryIscsi {
             }
         };
         config.portals.iter().map(info).collect()
+    }
+
+    fn write_caches(&self) -> Vec<(String, bool)> {
+        self.asked.lock().0 += 1;
+        self.served.lock().iter().map(|name| (name.clone(), false)).collect()
+    }
+
+    fn images(&self) -> Vec<(String, ImageNow)> {
+        self.asked.lock().1 += 1;
+        Vec::new()
     }
 
     fn sessions(&self) -> Vec<Session> {

@@ -19,6 +19,8 @@ pub struct MemorySmb {
     /// Shares that clients can connect to, with their pools.
     pub served: Mutex<BTreeMap<String, (Option<Uuid>, ShareConfig)>>,
     ended: Mutex<Vec<Sid>>,
+    /// How often all sessions, and how often all opens were listed: of many that costs.
+    pub listed: Mutex<(u64, u64)>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
     /// Shares that are on their way.
@@ -106,6 +108,7 @@ impl SmbBackend for MemorySmb {
     }
 
     fn sessions(&self) -> Vec<Session> {
+        self.listed.lock().0 += 1;
         self.connected.lock().clone()
     }
 
@@ -119,7 +122,16 @@ impl SmbBackend for MemorySmb {
     }
 
     fn opens(&self) -> Vec<SmbOpen> {
+        self.listed.lock().1 += 1;
         self.open.lock().clone()
+    }
+
+    fn open_counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for open in &*self.open.lock() {
+            *counts.entry(open.share.clone()).or_default() += 1;
+        }
+        counts
     }
 
     fn close_open(&self, _id: u64) -> bool {

@@ -28,6 +28,25 @@ struct Tree {
     files: BTreeMap<FileId, (FileId, u64, Vec<u8>)>,
     security: BTreeMap<FileId, Vec<u8>>,
     rows: BTreeMap<(String, Vec<u8>), Vec<u8>>,
+    /// What each file is, and how many names it has.
+    named: BTreeMap<FileId, (FileKind, u32)>,
+}
+
+impl Tree {
+    fn put_name(&mut self, key: (FileId, String), entry: DirectoryEntry) {
+        self.take_name(&key);
+        self.named.entry(entry.file).or_insert((entry.kind, 0)).1 += 1;
+        self.names.insert(key, entry);
+    }
+
+    fn take_name(&mut self, key: &(FileId, String)) -> Option<DirectoryEntry> {
+        let entry = self.names.remove(key)?;
+        match self.named.get_mut(&entry.file) {
+            Some((_, names @ 2..)) => *names -= 1,
+            _ => drop(self.named.remove(&entry.file)),
+        }
+        Some(entry)
+    }
 }
 
 fn fail<T>(kind: StoreErrorKind, what: &str) -> Result<T, StoreError> {
@@ -61,7 +80,7 @@ impl FileStore for MemoryStore {
         }
         tree.last += 1;
         let file = FileId(tree.last + ROOT.0);
-        tree.names.insert(key, DirectoryEntry { name: name.into(), file, kind: new.kind });
+        tree.put_name(key, DirectoryEntry { name: name.into(), file, kind: new.kind });
         tree.files.insert(file, (directory, 0, Vec::new()));
         at_once(Ok(file))
     }
@@ -75,7 +94,7 @@ impl FileStore for MemoryStore {
         if tree.names.keys().any(|(parent, _)| *parent == file) {
             return at_once(fail(StoreErrorKind::NotEmpty, "directory is not empty"));
         }
-        tree.names.remove(&key);
+        tree.take_name(&key);
         at_once(Ok(()))
     }
 
@@ -84,7 +103,7 @@ impl FileStore for MemoryStore {
         let Some(entry) = tree.names.values().find(|entry| entry.file == file).cloned() else {
             return at_once(fail(StoreErrorKind::NotFound, "no such file"));
         };
-        tree.names.insert((to.0, fold(to.1)), DirectoryEntry { name: to.1.into(), ..entry });
+        tree.put_name((to.0, fold(to.1)), DirectoryEntry { name: to.1.into(), ..entry });
         at_once(Ok(()))
     }
 
@@ -107,11 +126,11 @@ impl FileStore for MemoryStore {
         if tree.names.contains_key(&target) && !replace {
             return at_once(fail(StoreErrorKind::AlreadyExists, "name is taken"));
         }
-        let Some(mut entry) = tree.names.remove(&(from.0, fold(from.1))) else {
+        let Some(mut entry) = tree.take_name(&(from.0, fold(from.1))) else {
             return at_once(fail(StoreErrorKind::NotFound, "no such name"));
         };
         entry.name = to.1.into();
-        tree.names.insert(target, entry);
+        tree.put_name(target, entry);
         at_once(Ok(()))
     }
 
@@ -132,8 +151,7 @@ impl FileStore for MemoryStore {
 
     fn info(&self, file: FileId) -> StoreFuture<'_, FileInfo> {
         let tree = self.0.lock();
-        let entry = tree.names.values().find(|entry| entry.file == file);
-        let kind = entry.map_or(FileKind::Directory, |entry| entry.kind);
+        let (kind, names) = tree.named.get(&file).copied().unwrap_or((FileKind::Directory, 0));
         let (parent, size, held) = tree
             .files
             .get(&file)
@@ -142,7 +160,7 @@ impl FileStore for MemoryStore {
             file,
             parent,
             kind,
-            names: tree.names.values().filter(|entry| entry.file == file).count() as u32,
+            names,
             size,
             allocated: held,
             attributes: Attributes::default(),

@@ -8,6 +8,7 @@ use axum::http::HeaderMap;
 use control_api::{
     ApiToken, ApiTokenCreate, ApiTokenCreated, Code, Done, HttpStatus, HttpUpdate, Issue, Problem, Severity,
 };
+use health_rules::FindingCode;
 use shard_runtime::Monotonic;
 
 use super::serve::Part;
@@ -243,18 +244,24 @@ impl Node {
     /// used, or a given one that ends soon.
     pub(super) fn http_issues(&self) -> Vec<Issue> {
         let mut issues = Vec::new();
-        let mut issue = |severity, subject: String, detail: String, todo: &str| {
-            issues.push(Issue { severity, subject, detail, todo: todo.into() });
+        let mut issue = |code, severity, subject: String, detail: String, todo: &str| {
+            issues.push(health_rules::issue(code, severity, subject, detail, todo));
         };
         let files = "Put a new certificate and key in their files, or name others with `holdfast api set --certificate FILE --key FILE`.";
         for listener in self.http_show().listeners {
             if let Some(why) = listener.problem {
                 let todo = "Free the address or choose another one with `holdfast api set --listen`.";
-                issue(Severity::Error, format!("HTTP address {}", listener.address), why, todo);
+                issue(
+                    FindingCode::HttpNotServed,
+                    Severity::Error,
+                    format!("HTTP address {}", listener.address),
+                    why,
+                    todo,
+                );
             }
         }
         if let Some(why) = self.why_unserved(CERTIFICATE) {
-            issue(Severity::Error, CERTIFICATE.into(), why, files);
+            issue(FindingCode::CertificateUnusable, Severity::Error, CERTIFICATE.into(), why, files);
         }
         if let Some(certificate) = self.network.certificate().filter(|certificate| !certificate.own) {
             let left = certificate.not_after.saturating_sub(self.clocks().1);
@@ -262,10 +269,16 @@ impl Node {
             match left {
                 0 => {
                     let ended = "The certificate of the API has ended: clients refuse to connect.";
-                    issue(Severity::Error, CERTIFICATE.into(), ended.into(), files);
+                    issue(
+                        FindingCode::CertificateEnds,
+                        Severity::Error,
+                        CERTIFICATE.into(),
+                        ended.into(),
+                        files,
+                    );
                 }
                 left if left <= ENDS_SOON_SECONDS => {
-                    issue(Severity::Warning, CERTIFICATE.into(), days, files)
+                    issue(FindingCode::CertificateEnds, Severity::Warning, CERTIFICATE.into(), days, files)
                 }
                 _ => {}
             }

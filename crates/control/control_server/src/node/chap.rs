@@ -6,6 +6,7 @@ use control_api::{
     AuthConfig, ChapUser, ChapUserUpdate, Code, Config, Issue, Problem, Session, Severity, TargetConfig,
     TargetUpdate,
 };
+use health_rules::{FindingCode, of_rule};
 
 use super::missing;
 
@@ -190,6 +191,7 @@ pub(super) fn issues(config: &Config) -> Vec<Issue> {
             subject: "iSCSI discovery".into(),
             detail: detail.into(),
             todo,
+            ..of_rule(FindingCode::ChapNobody)
         });
     }
     for target in config.targets.iter().filter(|target| target.auth.chap_off) {
@@ -198,6 +200,7 @@ pub(super) fn issues(config: &Config) -> Vec<Issue> {
             subject: format!("target {}", target.name),
             detail: "it has CHAP users and asks nobody for CHAP".into(),
             todo: format!("`holdfast target set {} --chap` asks for it again.", target.name),
+            ..of_rule(FindingCode::ChapOff)
         });
     }
     for target in config.targets.iter().filter(|target| target.auth.asked_for().len() > 1) {
@@ -216,8 +219,7 @@ pub(super) fn issues(config: &Config) -> Vec<Issue> {
             todo: format!(
                 "Bind each to its initiators: `holdfast target set-user {} {} --group GROUP`.",
                 target.name, names[0]
-            ),
-        });
+            ), ..of_rule(FindingCode::ChapLoose) });
     }
     issues
 }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use control_api::{Issue, NodeDisk, Severity};
+use health_rules::{FindingCode, of_rule};
 use uuid::Uuid;
 
 use super::Node;
@@ -98,8 +99,7 @@ impl Node {
                         "it is a copy of disk {}, which pool {pool} uses: the two have the same identity. It is not used",
                         original.found.id
                     ),
-                    todo: "Take it away, or erase it: when the other one is missing, it would be taken for that.".into(),
-                });
+                    todo: "Take it away, or erase it: when the other one is missing, it would be taken for that.".into(), ..of_rule(FindingCode::DiskCopied) });
             } else if self.is_used(&known) && known.open.as_ref().is_some_and(|open| open.is_replaced()) {
                 issues.push(Issue {
                     severity: Severity::Error,
@@ -107,8 +107,7 @@ impl Node {
                     detail: "another file has been put at its path: the pool goes on with the one that it has open, which ends when the pool is closed".into(),
                     todo: format!(
                         "Have the pool make its data anew on another disk: `holdfast pool replace {pool} {id} --with DISK`. What is at the path now is looked at when the pool is opened the next time."
-                    ),
-                });
+                    ), ..of_rule(FindingCode::DiskPathTaken) });
             }
         }
         issues

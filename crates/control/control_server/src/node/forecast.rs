@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use control_api::{CounterKind, Issue, Pool, PoolForecast, Severity, human_bytes};
 use counter_history::Query;
+use health_rules::{FindingCode, of_rule};
 
 use super::Node;
 use super::fullness::for_data;
@@ -63,6 +64,7 @@ impl Node {
                 "Plan for more space (`holdfast pool add-disk {}`), or see what grows (`holdfast perf --from 7d --kind volume,lun`).",
                 pool.name
             ),
+            ..of_rule(FindingCode::PoolFillsUp)
         })
     }
 }

@@ -3,6 +3,7 @@
 //! A thin pool that is full fails writes, of volumes that seem to have room; so it is told long before.
 
 use control_api::{Issue, PolicyConfig, Pool, Severity, human_bytes};
+use health_rules::{FindingCode, of_rule};
 
 use super::Node;
 use super::pool_summary::summary;
@@ -66,8 +67,7 @@ impl Node {
             todo: format!(
                 "Give pool {} more space (`holdfast pool add-disk`, or delete what is not needed there), or the file systems that its disks lie on; the volume takes changes again by itself then. `holdfast volume reopen {volume} --yes` tries at once.",
                 self.pool_name(slot.pool).unwrap_or_else(|| slot.pool.to_string())
-            ),
-        })
+            ), ..of_rule(FindingCode::VolumeMetadataFull) })
         .collect()
     }
 
@@ -84,8 +84,7 @@ impl Node {
                 human_bytes(for_data(pool))
             ),
             todo: "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full."
-                .into(),
-        })
+                .into(), ..of_rule(FindingCode::PoolSpace) })
     }
 
     /// Logs which pools have become fuller than a limit since the last look.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use control_api::{Issue, PoolAddress, PoolConfig, PortalConfig, Problem, ServiceAddress, Severity};
+use health_rules::{FindingCode, of_rule};
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 use tokio::sync::Notify;
@@ -91,6 +92,7 @@ impl Addresses {
                 "The pool is served at the node's own addresses meanwhile; it is tried again by itself."
                     .into()
             }),
+            ..of_rule(FindingCode::AddressNotServed)
         };
         troubled.map(issue).collect()
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use control_api::{Code, Issue, Problem, RedundancyState, Severity};
+use health_rules::FindingCode;
 use uuid::Uuid;
 
 use super::Node;
@@ -175,7 +176,7 @@ impl Node {
                     ),
                 };
                 let subject = format!("log of volume {volume} in pool {}", pool.name);
-                issues.push(Issue { severity, subject, detail, todo });
+                issues.push(health_rules::issue(FindingCode::LogOrphaned, severity, subject, detail, todo));
             }
         }
         issues

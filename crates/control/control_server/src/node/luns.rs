@@ -15,7 +15,16 @@ use super::known::Impaired;
 use super::lun_images::{cannot_reserve, size_of_image};
 use super::mapping::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
+use crate::backend::ImageNow;
 use crate::files;
+
+/// LUNs that are served, as the iSCSI server has them.
+struct Served {
+    /// Those that acknowledge writes before they are durable.
+    caching: BTreeSet<String>,
+    /// Images that LUNs are made of, by the LUN's name.
+    images: BTreeMap<String, ImageNow>,
+}
 
 impl Node {
     pub(super) fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
@@ -23,14 +32,14 @@ impl Node {
         found.ok_or_else(|| missing("LUN", name, "holdfast lun list"))
     }
 
-    async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>) -> Lun {
+    async fn describe_lun(&self, config: LunConfig, impaired: Option<&Impaired>, served: &Served) -> Lun {
         let mut problem = self.why_unserved(&format!("lun {}", config.name));
         let (mut size, mut allocated) = (0, 0);
         match within_patience(&config.volume, self.lun_stat(&config)).await {
             Ok(file) => {
                 (size, allocated) = (file.size_bytes, file.allocated_bytes);
                 if config.format == LunFormat::Vhdx {
-                    let image = self.image_now(&config.name).unwrap_or_default();
+                    let image = served.images.get(&config.name).cloned().unwrap_or_default();
                     size = image.size_bytes;
                     problem = problem.or(image.problem);
                 }
@@ -43,9 +52,15 @@ impl Node {
         let lost = problem.is_some() || impaired.is_some_and(|impaired| impaired.wholly);
         let serving = if lost { LunState::Offline } else { config.state };
         let problem = problem.or_else(|| impaired.map(|impaired| impaired.why.clone()));
-        let caches = self.backends.iscsi.write_caches();
-        let caching = caches.iter().any(|(name, on)| *name == config.name && *on);
+        let caching = served.caching.contains(&config.name);
         Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, problem }
+    }
+
+    /// What is known of LUNs that are served. Asked for once, for however many LUNs.
+    fn served_luns(&self) -> Served {
+        let caches = self.backends.iscsi.write_caches().into_iter();
+        let caching = caches.filter(|(_, on)| *on).map(|(name, _)| name).collect();
+        Served { caching, images: self.backends.iscsi.images().into_iter().collect() }
     }
 
     /// The file of a LUN.
@@ -57,12 +72,12 @@ impl Node {
 
     /// LUNs, those in trouble first.
     pub async fn lun_list(&self) -> Result<Vec<Lun>, Problem> {
-        let impaired = self.impaired();
+        let (impaired, served) = (self.impaired(), self.served_luns());
         let configs = self.config.with(|config| config.luns.clone());
         let mut describing = Vec::new();
         for config in configs {
             let impaired = self.impaired_of(&impaired, &config);
-            describing.push(self.describe_lun(config, impaired));
+            describing.push(self.describe_lun(config, impaired, &served));
         }
         // A volume that does not answer is waited for once, however many LUNs are on it.
         let mut luns: Vec<Lun> =
@@ -82,7 +97,7 @@ impl Node {
         let config = self.lun_config(name)?;
         let impaired = self.impaired();
         let impaired = self.impaired_of(&impaired, &config);
-        Ok(self.describe_lun(config, impaired).await)
+        Ok(self.describe_lun(config, impaired, &self.served_luns()).await)
     }
 
     /// Makes a LUN.

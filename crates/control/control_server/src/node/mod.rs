@@ -16,6 +16,7 @@ pub(crate) mod elsewhere;
 mod expected;
 mod files;
 mod findings;
+mod findings_kept;
 mod forecast;
 mod fullness;
 mod held_addresses;
@@ -32,6 +33,7 @@ mod moves;
 mod namesakes;
 mod network_disks;
 mod node_disks;
+mod notifiers;
 mod path;
 mod pool_disks;
 mod pool_export;
@@ -91,6 +93,7 @@ use crate::events::Events;
 use crate::forecast::Forecasts;
 use crate::jobs::Jobs;
 use crate::network::{Limits, Network};
+use crate::notify::Notifications;
 use crate::past::Past;
 pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
@@ -226,6 +229,8 @@ pub struct Node {
     events: Events,
     past: Past,
     forecasts: Forecasts,
+    findings: findings_kept::Findings,
+    pub(crate) notifications: Notifications,
     changing: Changing,
     addresses: held_addresses::Addresses,
     pool_loads: pool_load::PoolLoads,
@@ -278,6 +283,8 @@ impl Node {
             audit: Audit::new(data.join("audit.jsonl")),
             past: Past::open(&data),
             forecasts: Forecasts::default(),
+            findings: findings_kept::Findings::open(data.join("findings.book")),
+            notifications: Notifications::open(data.join("notifiers.json")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,
             config,

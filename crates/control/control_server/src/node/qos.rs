@@ -6,6 +6,7 @@ use control_api::{
     Code, Config, Done, FlowStatus, Issue, LunConfig, Policies, Policy, PolicyKind, Problem, Protocol,
     QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSettings, QosUpdate, Severity,
 };
+use health_rules::{FindingCode, of_rule};
 use qos_gate::{Asked, DiskName, FlowReport};
 use qos_policy::{Effective, Measured};
 use uuid::Uuid;
@@ -247,8 +248,7 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
             todo: format!(
                 "Give it another with `holdfast qos assign POLICY --lun {}`, or none with `holdfast qos unassign --lun {}`.",
                 row.lun, row.lun
-            ),
-        });
+            ), ..of_rule(FindingCode::QosPolicyMissing) });
     }
     for place in config.qos_places.iter().filter(|place| !known.contains(&place.policy)) {
         issues.push(Issue {
@@ -257,6 +257,7 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
             detail: format!("its QoS policy {} is not there: it has no limits and no minimum", place.policy),
             todo: "Give it another with `holdfast qos assign`, or none with `holdfast qos unassign`."
                 .to_owned(),
+            ..of_rule(FindingCode::QosPolicyMissing)
         });
     }
     let mut missed: BTreeMap<&str, (u64, BTreeSet<&str>)> = BTreeMap::new();
@@ -275,8 +276,7 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
                 few(&luns)
             ),
             todo: "`holdfast qos flow list` shows who has how much; lower minimums, or move LUNs to another volume."
-                .to_owned(),
-        });
+                .to_owned(), ..of_rule(FindingCode::QosMinimumMissed) });
     }
     issues
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use control_api::{FlowStatus, Issue, QosFlow, QosVolume, Severity};
+use health_rules::{FindingCode, of_rule};
 use uuid::Uuid;
 
 use super::Node;
@@ -82,8 +83,7 @@ fn issues(volumes: &[QosVolume]) -> Vec<Issue> {
             volume.promised,
             volume.capacity.unwrap_or_default()
         ),
-        todo: "`holdfast qos volume list` shows what volumes do; lower minimums, or move what has them to another volume.".to_owned(),
-    }
+        todo: "`holdfast qos volume list` shows what volumes do; lower minimums, or move what has them to another volume.".to_owned(), ..of_rule(FindingCode::QosOverpromised) }
     };
     volumes.iter().filter(promised_too_much).map(issue).collect()
 }

@@ -1,10 +1,11 @@
 //! Shares: folders of volumes that SMB clients see.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    Code, Done, FileCreate, FileKind, Problem, Share, ShareConfig, ShareCreate, SharePermission, ShareRight,
-    ShareUpdate, check_share_name, many,
+    Code, Done, FileCreate, FileKind, Problem, Session, Share, ShareConfig, ShareCreate, SharePermission,
+    ShareRight, ShareUpdate, check_share_name, many,
 };
 use file_store::{FileKind as StoreKind, FileStore};
 use smb_security::{Level, Permission};
@@ -16,6 +17,16 @@ use crate::files;
 /// Names of shares are compared as Windows does.
 fn same(a: &str, b: &str) -> bool {
     upcase::same(a, b)
+}
+
+/// How many sessions and opens each share has, by its name in capitals.
+#[derive(Default)]
+struct Use(BTreeMap<String, (u64, u64)>);
+
+impl Use {
+    fn of(&self, share: &str) -> (u64, u64) {
+        self.0.get(&upcase::upper(share)).copied().unwrap_or_default()
+    }
 }
 
 impl Node {
@@ -33,19 +44,15 @@ impl Node {
         })
     }
 
-    fn describe_share(&self, config: ShareConfig, impaired: Option<&Impaired>) -> Share {
+    fn describe_share(&self, config: ShareConfig, impaired: Option<&Impaired>, used: &Use) -> Share {
         let problem = self.why_unserved(&format!("share {}", config.name));
         let traffic = self.backends.smb.traffic(&config.name);
-        let is_this = |name: &String| same(name, &config.name);
-        let sessions = self.backends.smb.sessions().into_iter();
-        let sessions =
-            sessions.filter(|session| session.smb.as_ref().is_some_and(|smb| smb.shares.iter().any(is_this)));
-        let opens = self.backends.smb.opens().into_iter().filter(|open| is_this(&open.share));
+        let (sessions, opens) = used.of(&config.name);
         Share {
             online: traffic.is_some() && !impaired.is_some_and(|impaired| impaired.wholly),
             problem: problem.or_else(|| impaired.map(|impaired| impaired.why.clone())),
-            sessions: sessions.count() as u64,
-            opens: opens.count() as u64,
+            sessions,
+            opens,
             traffic: traffic.unwrap_or_default(),
             config,
         }
@@ -53,16 +60,21 @@ impl Node {
 
     /// Shares, those in trouble first.
     pub async fn share_list(&self) -> Result<Vec<Share>, Problem> {
+        Ok(self.shares_used_by(&self.backends.smb.sessions()))
+    }
+
+    /// The same by one who has listed the sessions already.
+    pub(super) fn shares_used_by(&self, sessions: &[Session]) -> Vec<Share> {
         let configs = self.config.with(|config| config.shares.clone());
-        let impaired = self.impaired();
+        let (impaired, used) = (self.impaired(), self.shares_in_use(sessions));
         let describe = |config: ShareConfig| {
             let impaired = self.impaired_of(&impaired, &config);
-            self.describe_share(config, impaired)
+            self.describe_share(config, impaired, &used)
         };
         let mut shares: Vec<Share> = configs.into_iter().map(describe).collect();
         let key = |share: &Share| (share.online, share.problem.is_none(), upcase::upper(&share.config.name));
         shares.sort_by_key(key);
-        Ok(shares)
+        shares
     }
 
     /// A share.
@@ -70,7 +82,23 @@ impl Node {
         let config = self.share_config(name)?;
         let impaired = self.impaired();
         let impaired = self.impaired_of(&impaired, &config);
-        Ok(self.describe_share(config, impaired))
+        Ok(self.describe_share(config, impaired, &self.shares_in_use(&self.backends.smb.sessions())))
+    }
+
+    /// Looks once, for however many shares.
+    fn shares_in_use(&self, sessions: &[Session]) -> Use {
+        let mut counts = Use::default();
+        for smb in sessions.iter().filter_map(|session| session.smb.as_ref()) {
+            // A session that has connected to a share several times is one.
+            let shares: BTreeSet<String> = smb.shares.iter().map(|share| upcase::upper(share)).collect();
+            for share in shares {
+                counts.0.entry(share).or_default().0 += 1;
+            }
+        }
+        for (share, opens) in self.backends.smb.open_counts() {
+            counts.0.entry(upcase::upper(&share)).or_default().1 += opens;
+        }
+        counts
     }
 
     /// Makes a share, and its folder if that isn't there.

@@ -1,9 +1,10 @@
 //! The SMB server as a whole, sessions of both protocols, and what clients have open.
 
 use control_api::{
-    Code, Done, Issue, Listener, Problem, Protocol, Session, Severity, Share, SmbOpen, SmbStatus, SmbUpdate,
-    many,
+    Code, Done, Issue, Listener, Problem, Protocol, Session, Severity, Share, SmbConfig, SmbOpen, SmbStatus,
+    SmbUpdate, many,
 };
+use health_rules::FindingCode;
 
 use super::{Node, confirm, missing};
 
@@ -14,14 +15,8 @@ impl Node {
     /// The SMB server now.
     pub fn smb_show(&self) -> SmbStatus {
         let (config, shares) = self.config.with(|config| (config.smb.clone(), config.shares.len()));
-        let info = self.backends.smb.info();
-        let mut listeners = info.listeners;
-        for address in &config.listen {
-            if !listeners.iter().any(|there| there.address == *address) {
-                let problem = self.why_unserved(&format!("SMB address {address}"));
-                listeners.push(Listener { address: address.clone(), listening: None, problem });
-            }
-        }
+        let mut info = self.backends.smb.info();
+        let listeners = self.smb_listeners(&config, std::mem::take(&mut info.listeners));
         SmbStatus {
             config,
             netbios_name: info.netbios_name,
@@ -30,10 +25,21 @@ impl Node {
             offered: info.offered,
             shares: shares as u64,
             sessions: self.backends.smb.sessions().len() as u64,
-            opens: self.backends.smb.opens().len() as u64,
+            opens: self.backends.smb.open_counts().values().sum(),
             smb1_count: info.smb1_count,
             smb1_attempts: info.smb1_attempts,
         }
+    }
+
+    /// What listens, and what was to.
+    fn smb_listeners(&self, config: &SmbConfig, mut listeners: Vec<Listener>) -> Vec<Listener> {
+        for address in &config.listen {
+            if !listeners.iter().any(|there| there.address == *address) {
+                let problem = self.why_unserved(&format!("SMB address {address}"));
+                listeners.push(Listener { address: address.clone(), listening: None, problem });
+            }
+        }
+        listeners
     }
 
     /// Changes the SMB server.
@@ -159,13 +165,14 @@ impl Node {
     /// What is wrong with SMB.
     pub(super) fn smb_issues(&self, shares: &[Share], ready: bool) -> Vec<Issue> {
         let mut issues = Vec::new();
-        let mut issue = |severity, subject: String, detail: String, todo: &str| {
-            issues.push(Issue { severity, subject, detail, todo: todo.into() });
+        let mut issue = |code, severity, subject: String, detail: String, todo: &str| {
+            issues.push(health_rules::issue(code, severity, subject, detail, todo));
         };
         for share in shares {
             let subject = format!("share {}", share.config.name);
             match &share.problem {
                 _ if !ready && !share.online => issue(
+                    FindingCode::Starting,
                     Severity::Info,
                     subject,
                     "it is not served yet".into(),
@@ -177,14 +184,14 @@ impl Node {
                         "`holdfast volume show {}` shows its volume; all of it is served again when its disks are back.",
                         share.config.volume
                     );
-                    issue(Severity::Error, subject, why.clone(), &todo)
+                    issue(FindingCode::ShareVolumeDamaged, Severity::Error, subject, why.clone(), &todo)
                 }
                 Some(why) if share.online => {
                     let todo = format!(
                         "Take the name out with `holdfast share set {} --revoke`, or make who it names (`holdfast user create`, `holdfast group create`).",
                         share.config.name
                     );
-                    issue(Severity::Warning, subject, why.clone(), &todo)
+                    issue(FindingCode::ShareUnknownName, Severity::Warning, subject, why.clone(), &todo)
                 }
                 Some(why) => {
                     let (volume, folder) = (&share.config.volume, &share.config.folder);
@@ -200,15 +207,24 @@ impl Node {
                             "`holdfast file stat {volume}:{folder}` shows its folder, `holdfast file mkdir` makes it, `holdfast volume check {volume}` looks for damage; it is served again by itself."
                         )
                     };
-                    issue(Severity::Error, subject, format!("it is not served: {why}"), &todo)
+                    issue(
+                        FindingCode::ShareNotServed,
+                        Severity::Error,
+                        subject,
+                        format!("it is not served: {why}"),
+                        &todo,
+                    )
                 }
                 None => {}
             }
         }
-        let server = self.smb_show();
+        let config = self.config.with(|config| config.smb.clone());
+        let mut server = self.backends.smb.info();
+        server.listeners = self.smb_listeners(&config, std::mem::take(&mut server.listeners));
         for listener in server.listeners {
             if let Some(why) = listener.problem {
                 issue(
+                    FindingCode::SmbNotServed,
                     Severity::Error,
                     format!("SMB address {}", listener.address),
                     why,
@@ -218,6 +234,7 @@ impl Node {
         }
         if let Err(problem) = &self.backends.users {
             issue(
+                FindingCode::UsersUnreadable,
                 Severity::Error,
                 "users".into(),
                 problem.detail.clone(),
@@ -230,6 +247,7 @@ impl Node {
         {
             let word = if server.smb1_count == 1 { "attempt" } else { "attempts" };
             issue(
+                FindingCode::SmbOneAttempt,
                 Severity::Info,
                 "SMB 1".into(),
                 format!(

@@ -10,7 +10,8 @@ use observe::Inspect;
 use sha2::{Digest, Sha256};
 use tcp_service::BudgetUse;
 
-use super::{Node, findings};
+use super::Node;
+use super::pool_summary::bring_back;
 
 /// The file in which the system keeps what it calls the machine's identity.
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -40,7 +41,9 @@ impl Node {
         let ready = *self.ready.subscribe().borrow();
         let pools = self.pool_list().await?;
         let portals = self.portal_list().await?;
-        let shares = self.share_list().await?;
+        // Of both there may be very many: they are listed once, and what is open is counted only.
+        let sessions = self.session_list().await?;
+        let shares = self.shares_used_by(&sessions);
         // Each waits for volumes that do not answer, as long as is waited for one.
         let (luns, volumes) = tokio::try_join!(self.lun_list(), self.volume_list())?;
         // What another node serves is not missing here.
@@ -59,16 +62,19 @@ impl Node {
         issues.extend(
             pools.iter().filter_map(|pool| self.space_issue(pool).or_else(|| self.forecast_issue(pool))),
         );
-        let todo = |pool: &Pool| self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
+        let todo = |pool: &Pool| {
+            let known = self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
+            known.unwrap_or_else(|| bring_back(&pool.name))
+        };
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());
         issues.extend(self.full_volumes());
-        issues.extend(findings::of_pools(&pools, &todo, &done_without));
-        issues.extend(findings::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
-        issues.extend(findings::of_luns(&luns_here, ready, &|lun| {
+        issues.extend(health_rules::of_pools(&pools, &todo, &done_without));
+        issues.extend(health_rules::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
+        issues.extend(health_rules::of_luns(&luns_here, ready, &|lun| {
             self.refuse_stranger(lun).err().and_then(|problem| problem.todo)
         }));
-        issues.extend(findings::of_portals(&portals));
+        issues.extend(health_rules::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
         issues.extend(self.qos_issues());
         issues.extend(self.qos_volume_issues());
@@ -76,17 +82,22 @@ impl Node {
         issues.extend(self.http_issues());
         issues.extend(self.addresses.issues());
         let cluster = self.cluster_show().await.ok();
-        issues.extend(cluster.iter().flat_map(findings::of_nodes));
+        issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
+        issues.extend(cluster.iter().filter_map(health_rules::of_versions));
         issues.extend(self.findings_of_names());
-        issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
+        issues.extend(pools.iter().filter_map(|pool| health_rules::of_promises(pool, &volumes)));
+        issues.extend(self.client_issues(&sessions, &shares_here, &portals));
+        issues.extend(self.findings.issues(self.uptime_seconds(), &self.name()));
+        self.findings.look(ready, self.clocks().1, &mut issues);
+        health_rules::sort(&mut issues);
         let (verdict, summary) =
-            findings::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);
+            health_rules::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);
         let config = self.config.get();
         Ok(Status {
             node: self.name(),
             machine: node_mark(self.data.path()),
             version: env!("CARGO_PKG_VERSION").into(),
-            uptime_seconds: self.clock.now().since(self.started).as_secs(),
+            uptime_seconds: self.uptime_seconds(),
             ready,
             cluster,
             verdict,
@@ -100,7 +111,7 @@ impl Node {
                 targets: config.targets.len() as u64,
                 luns: luns.len() as u64,
                 luns_online: luns.iter().filter(|lun| lun.serving != LunState::Offline).count() as u64,
-                sessions: (self.backends.iscsi.sessions().len() + self.backends.smb.sessions().len()) as u64,
+                sessions: sessions.len() as u64,
                 shares: shares.len() as u64,
                 shares_online: shares.iter().filter(|share| share.online).count() as u64,
             },
@@ -200,7 +211,7 @@ pub(crate) fn headline(ready: bool, empty: bool, worst: Verdict, issues: &[Issue
         Verdict::Restoring => RedundancyState::Restoring,
         Verdict::FullyRedundant | Verdict::Empty => RedundancyState::Full,
     };
-    findings::headline(ready, empty, Some(redundancy).filter(|_| !empty), issues)
+    health_rules::headline(ready, empty, Some(redundancy).filter(|_| !empty), issues)
 }
 
 /// What a check found, as a report.

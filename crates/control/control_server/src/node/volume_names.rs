@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use control_api::{Issue, Problem, Severity};
+use health_rules::{FindingCode, of_rule};
 use uuid::Uuid;
 
 use super::Node;
@@ -82,8 +83,7 @@ impl Node {
                     ),
                     todo: format!(
                         "Give one of them another name: `holdfast volume rename {name} NEW --pool {own}`; what is on it goes on."
-                    ),
-                });
+                    ), ..of_rule(FindingCode::VolumeNameTwice) });
             }
         }
         found

@@ -63,10 +63,12 @@ pub(super) fn rule(route: &Route) -> Rule {
         "lun_list" => Rule::Everywhere(Merge::Luns),
         "share_list" => Rule::Everywhere(Merge::Shares),
         "disk_list" => Rule::Everywhere(Merge::Disks),
-        "session_list" | "open_list" | "qos_flow_list" | "qos_volume_list" | "job_list" => {
+        "finding_list" | "session_list" | "open_list" | "qos_flow_list" | "qos_volume_list" | "job_list" => {
             Rule::Everywhere(Merge::Each)
         }
-        "session_end" | "open_close" | "job_show" => Rule::AtOwner,
+        "session_end" | "open_close" | "job_show" | "finding_acknowledge" | "finding_unacknowledge" => {
+            Rule::AtOwner
+        }
         // Where the volume is, they say themselves: it is in the body, or the only one.
         "volume_create" | "lun_create" | "share_create" => Rule::AtOwner,
         id if OF_ANY_NODE.contains(&id) => Rule::Here,
@@ -89,7 +91,7 @@ pub(super) fn thing<'a>(
 ) -> Option<Thing<'a>> {
     let (name, value) = params.first().map(|(name, value)| (name.as_str(), value.as_str()))?;
     match (route.id, name) {
-        ("session_end" | "open_close" | "job_show", _) => {
+        ("session_end" | "open_close" | "job_show" | "finding_acknowledge" | "finding_unacknowledge", _) => {
             value.split_once(':').map(|(node, _)| Thing::Of(node))
         }
         (_, "pool") => Some(Thing::Pool(value)),

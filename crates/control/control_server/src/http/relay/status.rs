@@ -1,6 +1,7 @@
 //! The status of all nodes as one: never better than the worst of them, or than what is not known.
 
 use control_api::{Counts, Issue, Severity, Status, Verdict};
+use health_rules::{FindingCode, issue};
 use serde_json::Value;
 
 use crate::node::{Node, headline};
@@ -48,11 +49,27 @@ fn together(mut own: Status, others: Vec<(String, Status)>, unknown: &[(String, 
     for (name, other) in others {
         worst = worse(worst, other.verdict);
         for issue in other.issues {
-            let is_known =
-                own.issues.iter().any(|known| known.subject == issue.subject && known.detail == issue.detail);
-            if !is_known {
-                let subject = of_node(&name, issue.subject);
-                own.issues.push(Issue { subject, ..issue });
+            let same = |known: &&mut Issue| known.subject == issue.subject && known.detail == issue.detail;
+            match own.issues.iter_mut().find(same) {
+                // Whoever knows of it knows of what all nodes see, and it is there since the first of them saw it.
+                Some(known) => {
+                    known.since = known.since.into_iter().chain(issue.since).min();
+                    // Who knows of a line knows of nothing worse than that.
+                    let worst = known.severity.min(issue.severity);
+                    if known.severity != worst {
+                        (known.severity, known.acknowledged) = (worst, None);
+                    }
+                    if known.acknowledged.is_none() && issue.acknowledged.is_some() && issue.severity == worst
+                    {
+                        // It is taken back where it was said.
+                        (known.id, known.acknowledged) = (id_at(&name, &issue.id), issue.acknowledged);
+                    }
+                }
+                None => {
+                    let subject = of_node(&name, issue.subject);
+                    let id = id_at(&name, &issue.id);
+                    own.issues.push(Issue { id, subject, ..issue });
+                }
             }
         }
         for mut job in other.jobs {
@@ -81,17 +98,22 @@ fn together(mut own: Status, others: Vec<(String, Status)>, unknown: &[(String, 
         let todo = format!(
             "Ask again; if that stays so, look at node {name} itself. `holdfast cluster status` says whether the others hear of it."
         );
-        own.issues.push(Issue { severity, subject: format!("node {name}"), detail, todo });
+        own.issues.push(issue(FindingCode::NodeSilent, severity, format!("node {name}"), detail, todo));
     }
     if !not_known.is_empty() {
         worst = worse(worst, Verdict::Reduced);
     }
-    own.issues.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
+    health_rules::sort(&mut own.issues);
     (own.verdict, own.summary) = headline(own.ready, worst == Verdict::Empty, worst, &own.issues);
     if !not_known.is_empty() && own.verdict != Verdict::Unavailable {
         own.summary = format!("UNKNOWN: {}.", not_known.join("; "));
     }
     own
+}
+
+/// The id of a finding of another node; none where it has none.
+fn id_at(node: &str, id: &str) -> String {
+    if id.is_empty() { String::new() } else { format!("{node}:{id}") }
 }
 
 /// What an issue is about, where it is about something that each node has of its own.
@@ -182,5 +204,27 @@ mod tests {
         );
         let subjects: Vec<&str> = told.issues.iter().map(|issue| issue.subject.as_str()).collect();
         assert_eq!(subjects, ["node n2, portal a", "pool p"]);
+    }
+
+    #[test]
+    fn an_acknowledgement_of_another_node_is_taken_back_there() {
+        let line = |known: bool, severity: &str| {
+            let who = known.then(|| json!({ "by": "a", "time": 5 }));
+            json!([{ "code": "node-away", "id": "1234", "severity": severity, "subject": "node n3", "detail": "d", "todo": "", "acknowledged": who }])
+        };
+        let status = |node: &str, issues| status(node, "fully-redundant", issues);
+        let told = |own, other| all(status("n1", own), vec![("n2".into(), status("n2", other))], &[]);
+        let said = |told: Status| (told.issues[0].id.clone(), told.issues[0].acknowledged.is_some());
+        let (open, known) = (line(false, "warning"), line(true, "warning"));
+        assert_eq!(said(told(open.clone(), open.clone())), ("1234".into(), false));
+        assert_eq!(said(told(open.clone(), known.clone())), ("n2:1234".into(), true));
+        assert_eq!(said(told(known.clone(), open.clone())), ("1234".into(), true));
+        assert_eq!(said(told(known.clone(), known)), ("1234".into(), true));
+        // Whichever of the two says it: it is as bad as the worse of them.
+        assert_eq!(told(open, line(false, "error")).issues[0].severity, Severity::Error);
+        for (own, other) in [("error", "warning"), ("warning", "error")] {
+            let told = told(line(own == "warning", own), line(other == "warning", other));
+            assert_eq!((told.issues[0].severity, &told.issues[0].acknowledged), (Severity::Error, &None));
+        }
     }
 }

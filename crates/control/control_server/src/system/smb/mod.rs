@@ -324,6 +324,10 @@ impl SmbBackend for Smb {
         self.server.opens().into_iter().map(listing::open).collect()
     }
 
+    fn open_counts(&self) -> BTreeMap<String, u64> {
+        self.server.open_counts()
+    }
+
     fn close_open(&self, id: u64) -> bool {
         self.server.close_open(id)
     }

@@ -1,81 +1,11 @@
-//! The sentence is never better than the worst line below it.
+//! Every state of every part is under a sentence that fits.
 
-use control_api::{LogPlace, LunConfig, LunFormat, Provisioning, Resiliency, VolumeCache, VolumeLog};
-
-use uuid::Uuid;
+use control_api::{LogPlace, LunFormat, Provisioning, Resiliency, VolumeCache, VolumeLog};
 
 use super::*;
+use crate::headline::tests::{REDUNDANCIES, never_better};
 
-const SEVERITIES: [Severity; 4] = [Severity::Critical, Severity::Error, Severity::Warning, Severity::Info];
-const REDUNDANCIES: [RedundancyState; 4] = [
-    RedundancyState::Unavailable,
-    RedundancyState::Reduced,
-    RedundancyState::Restoring,
-    RedundancyState::Full,
-];
-
-/// What the first word of a sentence says about the worst below it.
-fn severity_of(sentence: &str) -> Severity {
-    match sentence.split(':').next().unwrap_or_default() {
-        "UNAVAILABLE" => Severity::Critical,
-        "REDUCED" | "FAULT" => Severity::Error,
-        "RESTORING" | "WARNING" | "STARTING" => Severity::Warning,
-        "OK" | "EMPTY" => Severity::Info,
-        other => panic!("nobody says {other}"),
-    }
-}
-
-fn never_better(ready: bool, empty: bool, redundancy: Option<RedundancyState>, issues: &[Issue]) {
-    let (verdict, sentence) = headline(ready, empty, redundancy, issues);
-    let worst = issues.iter().map(|issue| issue.severity).min().unwrap_or(Severity::Info);
-    assert!(severity_of(&sentence) <= worst, "{sentence} above {issues:?}");
-    let of_data = match redundancy {
-        Some(RedundancyState::Unavailable) => Severity::Critical,
-        Some(RedundancyState::Reduced) => Severity::Error,
-        Some(RedundancyState::Restoring) => Severity::Warning,
-        _ => Severity::Info,
-    };
-    if ready {
-        assert!(severity_of(&sentence) <= of_data, "{sentence} while data is {redundancy:?}");
-    }
-    assert_eq!(
-        verdict == Verdict::Unavailable,
-        worst == Severity::Critical || of_data == Severity::Critical,
-        "{verdict:?} above {issues:?}"
-    );
-}
-
-#[test]
-fn the_sentence_is_as_bad_as_the_worst() {
-    let redundancies = REDUNDANCIES.map(Some).into_iter().chain([None]);
-    for redundancy in redundancies {
-        for (ready, empty) in [(true, true), (true, false), (false, true), (false, false)] {
-            for set in 0..16_u32 {
-                let listed = SEVERITIES.iter().enumerate().filter(|(bit, _)| set & 1 << bit != 0);
-                let issues: Vec<Issue> =
-                    listed.map(|(_, severity)| issue(*severity, "it".into(), "x".into(), "")).collect();
-                never_better(ready, empty, redundancy, &issues);
-            }
-        }
-    }
-    assert_eq!(
-        headline(true, false, Some(RedundancyState::Full), &[]).1,
-        "OK: all data is as redundant as promised."
-    );
-    assert_eq!(headline(true, true, None, &[]).1, "EMPTY: there are no pools yet.");
-    let missing = issue(Severity::Error, "disk d of pool p".into(), "it is missing".into(), "");
-    assert_eq!(
-        headline(true, false, Some(RedundancyState::Restoring), &[missing]),
-        (
-            Verdict::Reduced,
-            "REDUCED: all data is there; copies are being restored, and 1 thing below must be put right."
-                .to_owned()
-        ),
-        "FAULT would speak of data that is as redundant as promised"
-    );
-}
-
-fn pool(state: PoolState) -> Pool {
+pub(crate) fn pool(state: PoolState) -> Pool {
     Pool {
         name: "p".into(),
         guid: uuid::Uuid::from_u128(1),
@@ -101,7 +31,7 @@ fn pool(state: PoolState) -> Pool {
     }
 }
 
-fn volume(online: bool, reason: Option<&str>, log: Option<VolumeLog>) -> Volume {
+pub(crate) fn volume(online: bool, reason: Option<&str>, log: Option<VolumeLog>) -> Volume {
     Volume {
         guid: uuid::Uuid::nil(),
         name: "v".into(),
@@ -143,29 +73,16 @@ fn log(mode: LogMode, back_error: Option<&str>) -> VolumeLog {
     }
 }
 
-fn space(redundancy: RedundancyState, repair_bytes: u64, reason: Option<String>) -> SpaceInfo {
-    let resiliency = Resiliency::Mirror2;
-    SpaceInfo {
-        state: SpaceState { name: "v".into(), resiliency, redundancy, repair_bytes, reason },
-        guid: Uuid::nil(),
-        log_of: None,
-        size_bytes: 0,
-        allocated_bytes: 0,
-        out_of_room: false,
-        provisioning: Provisioning::Thin,
-        columns: 1,
-        interleave_bytes: 0,
-        integrity: true,
-    }
+fn space(redundancy: RedundancyState, repair_bytes: u64, reason: Option<String>) -> SpaceState {
+    SpaceState { name: "v".into(), resiliency: Resiliency::Mirror2, redundancy, repair_bytes, reason }
 }
 
 #[test]
 fn a_log_that_is_away_is_told_of_by_its_names() {
-    let log_of = Some("v".to_owned());
-    let away = SpaceInfo { log_of, ..space(RedundancyState::Unavailable, 0, None) };
-    let served = of_space(&away, "fast", true).expect("an issue");
+    let away = space(RedundancyState::Unavailable, 0, None);
+    let served = of_space(&away, Some("v"), "fast", true).expect("an issue");
     assert_eq!((served.severity, &*served.subject), (Severity::Error, "log of volume v in pool fast"));
-    assert_eq!(of_space(&away, "fast", false).expect("an issue").severity, Severity::Critical);
+    assert_eq!(of_space(&away, Some("v"), "fast", false).expect("an issue").severity, Severity::Critical);
     let issues = of_volumes(&[volume(true, None, Some(log(LogMode::Through, None)))], true, &|_| None);
     assert!(issues[0].detail.contains("pool fast"), "{issues:?}");
 }
@@ -207,7 +124,7 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
             PoolState::Online,
         ] {
             for done_without in [true, false] {
-                let issues = of_pools(&[pool(state)], &|_| None, &|_| done_without);
+                let issues = of_pools(&[pool(state)], &|_| String::new(), &|_| done_without);
                 never_better(ready, false, Some(RedundancyState::Full), &issues);
                 let broken = matches!(state, PoolState::Closed | PoolState::ReadOnly);
                 assert_eq!(issues.len(), usize::from(broken), "{state:?}");
@@ -234,7 +151,7 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
         }
         for redundancy in REDUNDANCIES {
             let space = space(redundancy, 0, None);
-            let issues: Vec<Issue> = of_space(&space, "p", false).into_iter().collect();
+            let issues: Vec<Issue> = of_space(&space, None, "p", false).into_iter().collect();
             never_better(ready, false, Some(redundancy), &issues);
             assert_eq!(issues.is_empty(), redundancy == RedundancyState::Full);
         }
@@ -245,7 +162,7 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
 fn what_lacks_copies_is_not_said_to_have_none_to_make() {
     let detail = |redundancy, repair_bytes| {
         let reason = Some("1.31 GiB have 1 of 2 copies at the least".into());
-        of_space(&space(redundancy, repair_bytes, reason), "p", false).expect("an issue").detail
+        of_space(&space(redundancy, repair_bytes, reason), None, "p", false).expect("an issue").detail
     };
     let reduced = detail(RedundancyState::Reduced, 0);
     assert!(!reduced.contains("0 B") && reduced.contains("nothing is being copied"), "{reduced}");

@@ -1,0 +1,58 @@
+//! What is not as it should be: the codes of all rules, rules that are functions of what a node knows, and the book of findings.
+//!
+//! ```text
+//!   what a node knows ──► rules ──► issues of this look ──► book ──► status, lists: since when, how often, who knows of it
+//!   (status, sessions, …)  (code, subject, severity,          │
+//!                           cause, effect, remedy)            └────► news: first seen, worse, cleared ──► events, notifications
+//! ```
+//! Nothing here asks a clock, a network or a file: the time is passed in, and the file is bytes.
+//!
+//! Invariants:
+//! * A finding is its code and its subject: whatever else changes in it (how many bytes, which disks), it is the same one.
+//! * One news says that a finding has come, one that it has gone; it counts as gone when it has stayed away for [`CLEAR_AFTER`] seconds. What comes and
+//!   goes within that time is one finding that has come several times.
+//! * An acknowledgement ends when its finding clears or gets worse than it was when somebody acknowledged it.
+//! * The sentence above all lines is never better than the worst line that nobody has acknowledged, and never better than the state of the
+//!   data or a critical line, whoever knows of it.
+
+mod book;
+mod clients;
+mod cluster;
+mod code;
+mod file;
+pub mod fuzz;
+mod headline;
+mod parts;
+mod space;
+mod stall;
+
+use control_api::{Issue, Severity};
+
+pub use book::{Book, CLEAR_AFTER, KEPT_SECONDS, MOST_CLEARED, MOST_FINDINGS, News, finding_id};
+pub use clients::{of_initiators, of_shares_on_clusters, of_unencrypted};
+pub use cluster::{of_clock, of_nodes, of_nodes_away, of_versions};
+pub use code::FindingCode;
+pub use file::{FileError, MAX_FILE_BYTES, read, write};
+pub use headline::{headline, sort};
+pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
+pub use space::{no_room, of_promises};
+pub use stall::{RepairWatch, STALLED_AFTER};
+
+/// An issue of a rule, of which nothing is said yet.
+#[must_use]
+pub fn of_rule(code: FindingCode) -> Issue {
+    issue(code, Severity::Info, "", "", "")
+}
+
+/// An issue as a rule says it.
+pub fn issue(
+    code: FindingCode,
+    severity: Severity,
+    subject: impl Into<String>,
+    detail: impl Into<String>,
+    todo: impl Into<String>,
+) -> Issue {
+    let (subject, detail, todo) = (subject.into(), detail.into(), todo.into());
+    let (code, id) = (code.name().to_owned(), String::new());
+    Issue { code, id, severity, subject, detail, todo, since: None, acknowledged: None }
+}
