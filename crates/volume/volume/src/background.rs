@@ -51,7 +51,9 @@ pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
         drop(strong);
         shard_runtime::sleep(COMMIT_AFTER - SETTLE_AFTER).await;
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
-        // What fails here is tried again, and told when the file is flushed or closed.
+        // What fails here is tried again, and told when the file is flushed or closed. Of files that nobody has open, too: the
+        // background task, which saves it as well, may be zeroing for minutes.
+        let _ = strong.save_sizes_left().await;
         let _ = strong.save_sizes().await;
         // A commit that fails stops the volume, which says so.
         let _ = strong.metadata.change_committed(|_| Ok(())).await;
@@ -179,8 +181,9 @@ impl Core {
         let saved = self.metadata.change_as(Durability::Volatile, move |session| {
             let mut saved = Vec::new();
             for (key, known) in all {
-                // A stream that was opened again saves its own; a time that was set meanwhile counts.
-                let now = core.registry.lock().unsaved(key).filter(|now| now.size == known.size);
+                // A stream that was opened again saves its own, and what it left behind is not what the flush has made durable,
+                // though it may have the same size. A time that was set meanwhile counts.
+                let now = core.registry.lock().unsaved(key).filter(|now| now.is_still(&known));
                 let Some(now) = now else { continue };
                 let stored = session.save_stream(key, now.size, now.written);
                 session.fatal(stored)?;
@@ -192,6 +195,15 @@ impl Core {
             self.registry.lock().take_unsaved(key, now);
         }
         Ok(())
+    }
+
+    /// [`Core::save_unsaved`] beside the background task; closing waits for it.
+    async fn save_sizes_left(self: &Arc<Self>) -> Result<(), StoreError> {
+        if self.full {
+            return Ok(());
+        }
+        let _operation = self.begin()?;
+        self.save_unsaved().await
     }
 
     /// Saves how far files in use have grown without having been flushed: a size that nobody has asked to be durable is so soon.

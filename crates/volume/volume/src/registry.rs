@@ -60,6 +60,14 @@ pub(crate) struct Unsaved {
     pub(crate) written: u64,
 }
 
+impl Unsaved {
+    /// Whether nobody has written since it was `known`; when it was last written may have been set.
+    pub(crate) fn is_still(&self, known: &Self) -> bool {
+        let same = (self.size, self.durable_size) == (known.size, known.durable_size);
+        same && (self.written == known.written || self.written == 0)
+    }
+}
+
 impl Registry {
     /// Whether an open with this access and sharing can join those of the stream.
     pub(crate) fn check(
@@ -294,6 +302,8 @@ impl Drop for Pin {
         }
         if left.save {
             self.core.attention.notify_one();
+            // Whoever opens it again meanwhile has it saved with what is open.
+            self.core.metadata.shared.waiting.notify_one();
         }
         if left.delete {
             self.core.delete_later(self.stream.key.0);

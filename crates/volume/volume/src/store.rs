@@ -14,7 +14,7 @@ use volume_format::CLUSTER;
 
 use crate::copy;
 use crate::core::Core;
-use crate::database::{Session, database_error};
+use crate::database::{Session, database_error, stopped};
 use crate::jobs::Before;
 use crate::names::Goes;
 use crate::namespace::no_name;
@@ -123,6 +123,9 @@ impl FileStore for Volume {
         let (core, directory, name) = (Arc::clone(&self.core), to.0.0, to.1.to_owned());
         Box::pin(async move {
             names::check(&name)?;
+            if core.is_stopped() {
+                return Err(stopped());
+            }
             finish_anyway(core.link(file.0, (directory, name), replace, self.durability)).await
         })
     }

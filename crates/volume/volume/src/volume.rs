@@ -15,7 +15,7 @@ use crate::background::commit_now_and_then;
 use crate::charges::count_now_and_then;
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
-use crate::database::{Metadata, Prepared, Session, database_error};
+use crate::database::{Metadata, Prepared, Session, database_error, stopped};
 use crate::extents::Extent;
 use crate::fail_stop::FailStop;
 use crate::folding;
@@ -339,6 +339,10 @@ impl Volume {
         &self,
         f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
+        // A flush that has failed stops the volume, too; the metadata thread hears of it only when it next appends.
+        if self.core.is_stopped() {
+            return Err(stopped());
+        }
         self.core.metadata.change_as(self.durability, f).await
     }
 

@@ -1,8 +1,62 @@
 //! Volatile changes: they wait for no disk, and nothing outside of the database goes ahead of them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture};
+use test_layers::{DeviceLayer, Layered};
+
 use super::*;
+
+/// A device on which nothing is zeroed while it is shut, as where that takes minutes; and one whose flushes can fail.
+struct Slow {
+    inner: MemoryDisk,
+    shut: AtomicBool,
+    /// Somebody has come to the shut gate.
+    met: AtomicBool,
+    fails: AtomicBool,
+}
+
+impl Slow {
+    fn new() -> Arc<Layered<Self>> {
+        let inner = MemoryDisk::new(SIZE, 4096);
+        let [shut, met, fails] = Default::default();
+        Arc::new(Layered(Self { inner, shut, met, fails }))
+    }
+
+    async fn pass(&self) {
+        while self.shut.load(Ordering::Acquire) {
+            self.met.store(true, Ordering::Release);
+            shard_runtime::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl DeviceLayer for Slow {
+    fn below(&self) -> &dyn BlockDevice {
+        &self.inner
+    }
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            self.pass().await;
+            self.inner.unmap(offset, len).await
+        })
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            self.pass().await;
+            self.inner.write_zeroes(offset, len, durability).await
+        })
+    }
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            if self.fails.load(Ordering::Acquire) {
+                return Err(BlockError::new(BlockErrorKind::Io, "a flush that fails"));
+            }
+            self.inner.flush().await
+        })
+    }
+}
 
 /// The volume as a crash right now would leave it.
 async fn crashed(device: &Device) -> Arc<Volume> {
@@ -73,6 +127,76 @@ fn sizes_follow() {
             left.close().await.expect("close");
             shard_runtime::sleep(Duration::from_millis(20)).await;
         }
+    });
+}
+
+/// The size of a file that a crash leaves comes to be this.
+async fn size_comes(device: &Device, id: FileId, size: u64) {
+    for _ in 0..500 {
+        let left = crashed(device).await;
+        let there = left.info(id).await.expect("info").size;
+        left.close().await.expect("close");
+        if there == size {
+            return;
+        }
+        shard_runtime::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("a crash does not leave {size} bytes after ten seconds");
+}
+
+/// Nor do they wait for the background task, which may be zeroing for minutes what was removed: of a file that was closed, and of
+/// one that somebody has opened since.
+#[test]
+fn sizes_wait_for_no_zeroing() {
+    for is_opened_again in [false, true] {
+        on_shard(async move {
+            let slow = Slow::new();
+            let device: Device = slow.clone();
+            let format = FormatOptions { name: "v".into() };
+            Volume::format(Arc::clone(&device), format, environment()).await.expect("format");
+            let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
+            let store = relaxed(&volume);
+            let old = volume.create(volume.root(), "old", file()).await.expect("create");
+            write(&super::open(&volume, old).await, 0, &[1; 3 * CLUSTER as usize], Durability::Durable).await;
+            let id = store.create(volume.root(), "f", file()).await.expect("create");
+            volume.sync().await.expect("sync");
+            slow.0.shut.store(true, Ordering::Release);
+            store.remove(volume.root(), "old").await.expect("remove");
+            while !slow.0.met.load(Ordering::Acquire) {
+                shard_runtime::sleep(Duration::from_millis(1)).await;
+            }
+            let open = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+            write(&open, 0, b"content", Durability::Volatile).await;
+            drop(open);
+            let again = if is_opened_again { Some(super::open(&volume, id).await) } else { None };
+            size_comes(&device, id, 7).await;
+            assert!(slow.0.shut.load(Ordering::Acquire), "while nothing is zeroed");
+            drop(again);
+            slow.0.shut.store(false, Ordering::Release);
+            volume.close().await.expect("close");
+        });
+    }
+}
+
+/// Who was told that a flush has failed is not told of success afterwards.
+#[test]
+fn none_after_a_flush_that_failed() {
+    on_shard(async {
+        let slow = Slow::new();
+        let device: Device = slow.clone();
+        let format = FormatOptions { name: "v".into() };
+        Volume::format(Arc::clone(&device), format, environment()).await.expect("format");
+        let volume = Volume::open(Arc::clone(&device), environment()).await.expect("open");
+        let (store, root) = (relaxed(&volume), volume.root());
+        let id = store.create(root, "f", file()).await.expect("create");
+        let open = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("open");
+        write(&open, 0, b"content", Durability::Volatile).await;
+        slow.0.fails.store(true, Ordering::Release);
+        open.flush().await.expect_err("it fails");
+        store.create(root, "g", file()).await.expect_err("create");
+        store.rename((root, "f"), (root, "h"), false).await.expect_err("rename");
+        store.remove(root, "f").await.expect_err("remove");
+        store.link(id, (root, "i"), false).await.expect_err("link");
     });
 }
 
