@@ -459,7 +459,6 @@ fn taken(what: &str, name: &str) -> Problem {
 
 /// How long a list waits for a volume that is looked into.
 const LOOKS_WITHIN: Duration = Duration::from_secs(5);
-
 /// So many volumes and LUNs are looked into at once for a list.
 const LOOKED_AT_ONCE: usize = 64;
 
