@@ -41,17 +41,8 @@ pub(crate) struct StreamState {
     /// on what was broken keeps them first, also where the one who broke it was dropped before it could.
     pub(crate) changed: u64,
     pub(crate) recorded: u64,
-    /// The store's handles, shared by opens that need the same.
+    /// The store's handle that only reads, shared by opens that need no other.
     pub(crate) reader: Option<Weak<dyn OpenFile>>,
-    writer: Option<Weak<dyn OpenFile>>,
-    relaxed_writer: Option<Weak<dyn OpenFile>>,
-}
-
-impl StreamState {
-    /// The place of the handle that writes, with durable changes or volatile ones.
-    pub(crate) fn writer(&mut self, durable: bool) -> &mut Option<Weak<dyn OpenFile>> {
-        if durable { &mut self.writer } else { &mut self.relaxed_writer }
-    }
 }
 
 /// What opens of a file share.

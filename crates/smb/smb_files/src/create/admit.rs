@@ -259,22 +259,21 @@ impl Core {
         }
     }
 
-    /// A handle in the store, shared by all opens of the stream that need the same, with durable changes or with volatile ones. It
-    /// shares everything: who may do what at the same time is decided here. What else is open in the store (a LUN on the file) still
-    /// counts, both ways.
+    /// A handle in the store, shared by all opens of the stream that only read, or for now. It shares everything: who may do what at
+    /// the same time is decided here. What else is open in the store (a LUN on the file) still counts, both ways.
+    ///
+    /// Who opens to write opens in the store, too: what is written durably stands on the name that the file had at *that* opening
+    /// ([`FileStore`]), and the file may have been renamed by a volatile change since somebody else's.
     pub(crate) async fn store_handle(
         &self,
         open: &Open,
         write: bool,
         make_stream: bool,
     ) -> Result<Arc<dyn OpenFile>> {
-        let store = open.store();
-        let durable = Arc::ptr_eq(store, &self.store);
-        {
+        if !write {
             let mut state = open.node.state.lock();
-            let stream = state.stream(&open.stream);
-            let known = if write { stream.writer(durable) } else { &mut stream.reader };
-            if let Some(handle) = known.as_ref().and_then(std::sync::Weak::upgrade) {
+            let known = state.stream(&open.stream).reader.as_ref().and_then(std::sync::Weak::upgrade);
+            if let Some(handle) = known {
                 return Ok(handle);
             }
         }
@@ -284,11 +283,10 @@ impl Core {
             access: Access { read: true, write, delete: false },
             share: Share::ALL,
         };
-        let handle = store.open(open.node.file, options).await?;
-        let mut state = open.node.state.lock();
-        let stream = state.stream(&open.stream);
-        let place = if write { stream.writer(durable) } else { &mut stream.reader };
-        *place = Some(Arc::downgrade(&handle));
+        let handle = open.store().open(open.node.file, options).await?;
+        if !write {
+            open.node.state.lock().stream(&open.stream).reader = Some(Arc::downgrade(&handle));
+        }
         Ok(handle)
     }
 }

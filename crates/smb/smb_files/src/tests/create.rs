@@ -1,5 +1,10 @@
 //! Paths, dispositions, kinds, share modes, attributes.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use file_store::{OpenFile, OpenOptions, StoreFuture};
+use test_layers::{Layered, StoreLayer};
+
 use super::*;
 
 #[test]
@@ -268,4 +273,37 @@ fn what_is_there_collides_whatever_its_kind() {
         let unknown = make.access(AccessMask(0x0400_0000)).attributes(FileAttributes(8));
         assert_eq!(f.status("g", &unknown).await, NtStatus::ACCESS_DENIED, "rights are looked at first");
     });
+}
+
+/// A store that counts how often it is asked to open a file to write.
+struct Counting(Arc<MemoryStore>, Arc<AtomicU64>);
+
+impl StoreLayer for Counting {
+    fn below(&self) -> &dyn FileStore {
+        &*self.0
+    }
+
+    fn open(&self, file: FileId, options: OpenOptions) -> StoreFuture<'_, Arc<dyn OpenFile>> {
+        self.1.fetch_add(u64::from(options.access.write), Ordering::Relaxed);
+        self.0.open(file, options)
+    }
+}
+
+/// What a client writes durably stands on the name that its own open was made by: the store must have been asked for each.
+#[test]
+fn each_open_that_writes_is_one_of_the_store() {
+    let count = Arc::new(AtomicU64::new(0));
+    let counting = Arc::clone(&count);
+    run_on(
+        move |store| Arc::new(Layered(Counting(store, counting))) as Arc<dyn FileStore>,
+        |f| async move {
+            f.file("a", b"content").await;
+            let before = count.load(Ordering::Relaxed);
+            let first = f.open("a", &Ask::open()).await;
+            let second = f.open("a", &Ask::open()).await;
+            assert_eq!(count.load(Ordering::Relaxed) - before, 2);
+            first.close(false).await.unwrap();
+            second.write(0, buf(b"other"), WriteFlags::default()).await.unwrap();
+        },
+    );
 }
