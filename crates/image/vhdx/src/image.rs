@@ -217,6 +217,13 @@ impl Image {
         self.inner.journal.lock().await.header.data_write_guid
     }
 
+    /// Whether the places of blocks that were written are in memory only: the next flush, or a write that is to be durable, puts them
+    /// into the file.
+    #[must_use]
+    pub fn is_unsettled(&self) -> bool {
+        self.inner.pages.is_dirty()
+    }
+
     /// Ends when the image has stopped: what it has not made durable is lost, and it does nothing more until it is opened again.
     pub async fn wait_stopped(&self) {
         loop {

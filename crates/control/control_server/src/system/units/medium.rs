@@ -24,6 +24,9 @@ use crate::images::{self, ImagePlace};
 
 /// How long is waited before an image that has stopped is opened again, and again.
 const OPEN_AGAIN: Duration = Duration::from_secs(1);
+/// How long what initiators write into a write cache is in this process only, where it is the first of its block: what a node that is
+/// killed takes with it, while its disks have all of a unit that is a file.
+const SETTLE_AFTER: Duration = Duration::from_secs(1);
 
 /// What the medium of a unit is.
 pub(super) struct Source {
@@ -209,6 +212,7 @@ pub(super) async fn watch_medium(unit: Arc<LogicalUnit>, source: Source, disk: A
             };
             tokio::select! {
                 () = sizes => {}
+                () = settle(&image) => {}
                 () = image.wait_stopped() => {}
             }
             drop(image);
@@ -222,6 +226,16 @@ pub(super) async fn watch_medium(unit: Arc<LogicalUnit>, source: Source, disk: A
     }
     drop((unit, source, disk));
     let _ = ended.send(());
+}
+
+/// Puts what nobody asks to be durable into the file now and then. A flush that fails stops the image, which says so.
+async fn settle(image: &Image) {
+    loop {
+        shard_runtime::sleep(SETTLE_AFTER).await;
+        if image.is_unsettled() && image.flush().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }
 
 /// The image has stopped, as for want of space: what was acknowledged is in the file, and commands wait until it is open again.

@@ -401,3 +401,29 @@ async fn an_image_that_has_stopped_is_opened_again() {
     })
     .await;
 }
+
+/// What an initiator writes into a write cache is in the file soon, though nobody flushes it: a node that is killed then has it.
+#[tokio::test]
+async fn what_is_in_a_write_cache_comes_to_the_file_by_itself() {
+    run(async {
+        let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
+        let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        image(&store, "l", None).await;
+        let mut config = config();
+        config.luns[0].write_cache = true;
+        assert_eq!(apply(&units, &config, served(&volume)).await, []);
+        let (device, nexus) = initiator(&units, &config).await;
+        assert_eq!(put(&device, &nexus, 5, 0x5a).await.0, ScsiStatus::Good);
+        loop {
+            let now = as_it_is(&store).await;
+            let read = now.read(5 * SECTOR, IoBuf::new(SECTOR as usize)).await.expect("read");
+            if read[0] == 0x5a {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        apply(&units, &Config::default(), Vec::new()).await;
+    })
+    .await;
+}
