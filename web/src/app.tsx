@@ -9,7 +9,7 @@ import { Button } from "./parts/controls";
 import { Icon, type IconName } from "./parts/icons";
 import { Page } from "./parts/page";
 import { ProblemBox } from "./parts/problem";
-import { VERDICT } from "./parts/states";
+import { overall } from "./parts/states";
 import { choose, useThemeOnPage } from "./parts/theme";
 import { Toasts } from "./parts/toast";
 import { ProblemError } from "./api/client";
@@ -141,7 +141,7 @@ function Shown({ place }: { place: Place }) {
 function Bar({ me, open, onMenu }: { me: Me; open: boolean; onMenu: () => void }) {
   const status = useStatus();
   const theme = useThemeOnPage();
-  const verdict = status.data?.verdict;
+  const looks = status.data && !status.error ? overall(status.data) : null;
   return (
     <header className="bar">
       <Button look="quiet" icon={open ? "close" : "menu"} aria-label="Navigation" aria-expanded={open} aria-controls="side" onPress={onMenu} />
@@ -149,10 +149,10 @@ function Bar({ me, open, onMenu }: { me: Me; open: boolean; onMenu: () => void }
         <img src="./favicon.svg" alt="" width="26" height="26" /> Holdfast
       </a>
       <span className="node-name">{status.data?.node}</span>
-      {verdict && status.data && !status.error && (
-        <a className={`verdict ${VERDICT[verdict]}`} href={to()}>
+      {looks && (
+        <a className={`verdict ${looks.tone}`} href={to()}>
           <span className="lamp" aria-hidden="true" />
-          <span className="text">{verdict.replaceAll("-", " ")}</span>
+          <span className="text">{looks.word}</span>
         </a>
       )}
       {status.error && <span className="verdict bad"><span className="lamp" aria-hidden="true" />no answer</span>}

@@ -1,5 +1,6 @@
 //! `holdfast volume quota …`: how much of a volume each user has, and may have.
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand, ValueEnum};
 use control_api::{OwnerQuota, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas};
 use control_client::segment;
@@ -21,9 +22,15 @@ pub(crate) enum Mode {
     Enforce,
 }
 
-/// A size, or none.
+/// A size, or none, which the API has as 0.
 fn limit(text: &str) -> Result<u64, String> {
-    if text == "none" { Ok(0) } else { parse_bytes(text) }
+    match text {
+        "none" => Ok(0),
+        text => match parse_bytes(text)? {
+            0 => Err("0 would let nobody write anything: say `none` for no limit".into()),
+            size => Ok(size),
+        },
+    }
 }
 
 #[derive(Debug, Args)]
@@ -52,11 +59,12 @@ enum Command {
         /// The volume.
         volume: String,
     },
-    /// Give a user limits of its own. What is not given is none.
+    /// Give a user limits of its own. What is not given stays what holds for the user now.
     Set {
         /// The volume.
         volume: String,
-        /// The user or group that owns files: a name or a SID.
+        /// The user who owns files: a name or a SID.
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
         user: String,
         /// What it may have: a size, or none.
         #[arg(long, value_name = "SIZE", value_parser = limit)]
@@ -85,11 +93,10 @@ pub(crate) async fn run(quota: Quota, context: &Context) -> CliResult {
             if !default && limit.is_none() && warning.is_none() {
                 return usage("say what holds: --limit SIZE, --warning SIZE, or --default.");
             }
-            let given = |size: Option<u64>| size.filter(|size| *size > 0);
-            let limits = QuotaLimits { warning_bytes: given(warning), limit_bytes: given(limit), default };
+            let limits = QuotaLimits { warning_bytes: warning, limit_bytes: limit, default };
             let path = format!("{}/{}", route(&volume), segment(&user));
             let set: OwnerQuota = client.put(&path, &limits).await?;
-            context.show(&set, |set| print_owners(std::slice::from_ref(set)))
+            context.show(&set, |set| print_owners(std::slice::from_ref(set), true))
         }
         None => {
             let volume = quota.volume.unwrap_or_default();
@@ -117,30 +124,35 @@ fn size(bytes_or_none: Option<u64>) -> String {
 }
 
 fn print(quotas: &VolumeQuotas) {
-    outln!(
-        "Quotas of {}: {}; without limits of its own each user is warned at {}, and has at most {}.",
-        quotas.volume,
-        word(&quotas.mode),
-        size(quotas.default_warning_bytes),
-        size(quotas.default_limit_bytes),
-    );
+    let everybodys = match (quotas.default_warning_bytes, quotas.default_limit_bytes) {
+        (None, None) => "no limit for users without one of their own".to_owned(),
+        (warning, limit) => {
+            format!("users without limits of their own: warning {}, limit {}", size(warning), size(limit))
+        }
+    };
+    outln!("Quotas of {}: {}; {everybodys}.", quotas.volume, word(&quotas.mode));
     if quotas.counting {
         outln!(
             "What was there is still being counted: until that has ended the figures are too low, and nothing is refused."
         );
     }
-    print_owners(&quotas.owners);
+    print_owners(&quotas.owners, quotas.mode != QuotaMode::Off);
 }
 
-fn print_owners(owners: &[OwnerQuota]) {
+/// `counted`: what they have is known.
+fn print_owners(owners: &[OwnerQuota], counted: bool) {
     let headings = ["OWNER", ">USED", ">OF LIMIT", ">WARNING", ">LIMIT", "LIMITS"];
-    let mut table = Table::new(&headings, "Nobody has limits of its own, and nothing is counted.");
+    let mut table = Table::new(&headings, "Nobody has limits of its own, nor any files that count.");
     for owner in owners {
-        let share = owner.per_mille().map(|part| format!("{}.{} %", part / 10, part % 10));
+        let share = match owner.per_mille().filter(|_| counted) {
+            Some(_) if owner.limit_bytes == Some(0) => "over".into(),
+            Some(part) => format!("{}.{} %", part / 10, part % 10),
+            None => "-".into(),
+        };
         table.row([
             owner.owner.clone(),
-            bytes(owner.used_bytes),
-            share.unwrap_or_default(),
+            if counted { bytes(owner.used_bytes) } else { "-".into() },
+            share,
             size(owner.warning_bytes),
             size(owner.limit_bytes),
             if owner.own_limits { "its own" } else { "everybody's" }.into(),

@@ -66,8 +66,7 @@ pub(super) fn run(context: &Context) -> Result {
     std::fs::write(&secret, format!("{SECRET}\n"))?;
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600))?;
     let (url, secret) = (format!("http://127.0.0.1:{port}/hook"), secret.display().to_string());
-    node.cli(&["notify", "set", "hook", "--url", &url, "--secret", &secret])?;
-    let refused = asked(&node, &["notify", "test", "hook"])?;
+    let refused = asked(&node, &["notify", "set", "hook", "--url", &url, "--secret", &secret])?;
     ensure(!refused.status.success() && refused.errors.contains("--allow-local"), || refused.errors.clone())?;
     node.cli(&["notify", "set", "hook", "--url", &url, "--secret", &secret, "--allow-local"])?;
     node.cli(&["notify", "test", "hook"])?;

@@ -70,6 +70,17 @@ pub(super) fn run(context: &Context) -> Result {
     // 12 of 20 MiB, 4 of 10, and who has no limit.
     ensure(owner(0) == "bob" && owner(1) == "ann", || format!("not by what hurts most: {listed}"))?;
 
+    // What is not given stays; what would let nobody write, or hold for nobody, is refused.
+    node.cli(&["volume", "quota", "set", &volume, "bob", "--warning", "18M"])?;
+    let bob = find(&node.json(&["volume", "quota", "list", &volume])?, "bob");
+    ensure(bob["limit_bytes"] == 20 * MIB && bob["warning_bytes"] == 18 * MIB, || format!("bob has {bob}"))?;
+    for (user, limit, code) in [("bob", "0", 2), ("", "1M", 2), ("Administrators", "1M", 1)] {
+        let socket = node.told("api_socket");
+        let asked =
+            node.offline(&["--node", &socket, "volume", "quota", "set", &volume, user, "--limit", limit])?;
+        ensure(asked.status.code() == Some(code), || format!("{user:?}, {limit}: {}", asked.errors))?;
+    }
+
     node.crash_and_restart()?;
     counted(&node, &volume)?;
     for (user, wanted) in [("bob", 12 * MIB), ("ann", 4 * MIB)] {

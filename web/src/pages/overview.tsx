@@ -10,7 +10,7 @@ import { Icon, type IconName } from "../parts/icons";
 import { Progress } from "../parts/jobs";
 import { Card, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
-import { Fill, Issues, VERDICT, type Tone } from "../parts/states";
+import { Fill, Issues, overall, type Tone } from "../parts/states";
 import { to } from "../router";
 
 const MARK: Record<Tone, IconName> = { good: "check", busy: "progress", warn: "warning", bad: "critical", calm: "info" };
@@ -80,7 +80,7 @@ function AcknowledgeDialog({ issue, onClose }: { issue: Issue; onClose: () => vo
 }
 
 function Health({ status }: { status: Status }) {
-  const tone = VERDICT[status.verdict];
+  const { tone } = overall(status);
   // The worst matters at once, notes do not.
   const [known, setKnown] = useState<Issue | null>(null);
   const quiet = status.issues.every((issue) => issue.severity === "info");

@@ -1,6 +1,6 @@
 // States as people read them: a word, a colour and a mark, never the colour alone.
 import type { ReactNode } from "react";
-import type { DiskState, Issue, RedundancyState, Resiliency, Severity, Verdict } from "../api/types";
+import type { DiskState, Issue, RedundancyState, Resiliency, Severity, Status, Verdict } from "../api/types";
 import { to } from "../router";
 import { bytes, duration, percent } from "./format";
 import { Icon, type IconName } from "./icons";
@@ -127,13 +127,23 @@ function placeOf(subject: string): string | null {
   return page && found[2] ? to(page, found[2]) : null;
 }
 
-export const VERDICT: Record<Verdict, Tone> = {
+const VERDICT: Record<Verdict, Tone> = {
   "fully-redundant": "good",
   restoring: "busy",
   reduced: "warn",
   unavailable: "bad",
   empty: "calm",
 };
+
+/** How the whole looks: as its data, and never better than the worst line that nobody has acknowledged; a critical one is never quiet. */
+export function overall({ verdict, issues }: Pick<Status, "verdict" | "issues">): { tone: Tone; word: string } {
+  const loud = issues.filter((issue) => !issue.acknowledged || issue.severity === "critical").map((issue) => issue.severity);
+  const data = { tone: VERDICT[verdict], word: verdict.replaceAll("-", " ") };
+  if (data.tone === "bad") return data;
+  if (loud.includes("critical") || loud.includes("error")) return { tone: "bad", word: "fault" };
+  if (loud.includes("warning") && data.tone !== "warn") return { tone: "warn", word: "warning" };
+  return data;
+}
 
 /** How full something is. */
 export function Fill({ label, used, kept = 0, whole, warn = 70, bad = 90 }: {

@@ -80,14 +80,14 @@ pub struct QuotaUpdate {
     pub default_limit_bytes: Option<u64>,
 }
 
-/// Gives an owner limits of its own.
+/// Gives an owner limits of its own; what is absent stays what holds for it now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaLimits {
-    /// Bytes at which a warning is due; absent for none.
+    /// Bytes at which a warning is due; 0 for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning_bytes: Option<u64>,
-    /// Bytes that it may have; absent for no limit.
+    /// Bytes that it may have; 0 for no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_bytes: Option<u64>,
     /// Take its own limits away: those of everybody hold for it again.

@@ -39,7 +39,7 @@ pub(crate) fn problem(error: &StoreError) -> Problem {
         | StoreErrorKind::IsADirectory => Code::InvalidRequest,
         StoreErrorKind::NotEmpty | StoreErrorKind::ReadOnly | StoreErrorKind::Stopped => Code::WrongState,
         StoreErrorKind::SharingViolation | StoreErrorKind::AccessDenied => Code::InUse,
-        StoreErrorKind::NoSpace => Code::NoSpace,
+        StoreErrorKind::NoSpace | StoreErrorKind::QuotaExceeded => Code::NoSpace,
         StoreErrorKind::Corrupt => Code::Damaged,
         _ => Code::Io,
     };
@@ -51,6 +51,9 @@ pub(crate) fn problem(error: &StoreError) -> Problem {
     }
     let problem = Problem::new(code, detail);
     match code {
+        Code::NoSpace if error.kind() == StoreErrorKind::QuotaExceeded => {
+            problem.todo("Remove some of them, or give their owner more (`holdfast volume quota set`).")
+        }
         Code::NoSpace => problem
             .todo("Remove files, grow the volume (`holdfast volume resize`), or add disks to the pool."),
         Code::Damaged => problem.todo("Run `holdfast volume check` on the volume."),

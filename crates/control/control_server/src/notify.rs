@@ -231,6 +231,9 @@ impl Notifications {
         if all.len() > MOST {
             return Err(Problem::new(Code::TooMany, format!("There are {MOST} notifiers already.")));
         }
+        // They are read again for each notification; who has them wrong hears of it now.
+        send::files_of(&notifier)
+            .map_err(|why| Problem::new(Code::InvalidRequest, format!("Nothing is kept: {why}.")))?;
         self.save(&all)?;
         self.put(notifier);
         *self.damaged.lock() = None;
@@ -358,8 +361,15 @@ pub(crate) fn check(notifier: &Notifier) -> Result<(), Problem> {
     if notifier.name.is_empty() || notifier.name.len() > 40 || !notifier.name.chars().all(plain) {
         return wrong("The name of a notifier has 1 to 40 lower-case letters, digits and hyphens.".into());
     }
-    if let Err(why) = address::Target::parse(&notifier.url) {
-        return wrong(why);
+    let target = match address::Target::parse(&notifier.url) {
+        Ok(target) => target,
+        Err(why) => return wrong(why),
+    };
+    // A name is looked up each time; of an address it is known now.
+    if let Ok(ip) = target.host.parse()
+        && let Some(refusal) = address::refused(ip, target.https, notifier.allow_local)
+    {
+        return wrong(format!("Nothing would be sent to {ip}: {refusal}."));
     }
     if let Some(header) = &notifier.header
         && let Err(why) = send::header_name(header)

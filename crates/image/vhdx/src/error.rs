@@ -112,7 +112,7 @@ impl From<FormatError> for ImageError {
 impl From<StoreError> for ImageError {
     fn from(error: StoreError) -> Self {
         let kind = match error.kind() {
-            StoreErrorKind::NoSpace => ImageErrorKind::NoSpace,
+            StoreErrorKind::NoSpace | StoreErrorKind::QuotaExceeded => ImageErrorKind::NoSpace,
             StoreErrorKind::ReadOnly | StoreErrorKind::AccessDenied => ImageErrorKind::ReadOnly,
             StoreErrorKind::Stopped => ImageErrorKind::Stopped,
             _ => ImageErrorKind::Io,

@@ -49,7 +49,9 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Sense(match error.kind() {
             StoreErrorKind::Stopped => return Self::Away,
-            StoreErrorKind::NoSpace => Sense::new(SenseKey::DataProtect, asc::SPACE_ALLOCATION_FAILED),
+            StoreErrorKind::NoSpace | StoreErrorKind::QuotaExceeded => {
+                Sense::new(SenseKey::DataProtect, asc::SPACE_ALLOCATION_FAILED)
+            }
             StoreErrorKind::ReadOnly | StoreErrorKind::AccessDenied => {
                 Sense::new(SenseKey::DataProtect, asc::WRITE_PROTECTED)
             }

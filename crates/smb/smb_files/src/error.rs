@@ -86,7 +86,7 @@ impl From<StoreError> for FileError {
             StoreErrorKind::TooManyNames => NtStatus::TOO_MANY_LINKS,
             StoreErrorKind::SharingViolation => NtStatus::SHARING_VIOLATION,
             StoreErrorKind::AccessDenied => NtStatus::ACCESS_DENIED,
-            StoreErrorKind::NoSpace => NtStatus::DISK_FULL,
+            StoreErrorKind::NoSpace | StoreErrorKind::QuotaExceeded => NtStatus::DISK_FULL,
             StoreErrorKind::ReadOnly => NtStatus::MEDIA_WRITE_PROTECTED,
             StoreErrorKind::Corrupt => NtStatus::FILE_CORRUPT_ERROR,
             // The volume goes to another owner or stopped: the client reconnects and finds it again.

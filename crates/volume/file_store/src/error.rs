@@ -31,6 +31,8 @@ pub enum StoreErrorKind {
     AccessDenied,
     /// No space for what is asked; nothing was half-done.
     NoSpace,
+    /// The files of the owner would take more than they may; nothing was half-done.
+    QuotaExceeded,
     /// The store is read-only.
     ReadOnly,
     /// A structure on disk is damaged, or data cannot be read back.

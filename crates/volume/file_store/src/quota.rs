@@ -194,7 +194,7 @@ pub struct QuotaEvent {
 /// **Charges** are exact at every moment, once all has been counted: a cluster that a file gets or gives up is charged or given back
 /// in the same step. Files that were removed are charged as long as they are open, and until their space has been given up.
 ///
-/// **Refusals** end with [`crate::StoreErrorKind::NoSpace`], and nothing has changed, as where the store is full. What is refused is to
+/// **Refusals** end with [`crate::StoreErrorKind::QuotaExceeded`], and nothing has changed, as where the store is full. What is refused is to
 /// give a file of the owner more clusters, by whomever, or to give the owner a file. No number of writers takes more than the limit.
 ///
 /// **Limits and mode** are durable when they are set. The figures are not: they are counted again when the store is opened.

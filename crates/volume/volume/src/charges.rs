@@ -114,7 +114,7 @@ impl Session<'_> {
     /// Whether a file may get so many clusters.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NoSpace`].
+    /// [`StoreErrorKind::QuotaExceeded`].
     pub(crate) fn may_take(&mut self, file: u64, count: u64) -> Result<(), StoreError> {
         if self.space.quotas.tally.is_none() {
             return Ok(());
@@ -137,7 +137,7 @@ impl Session<'_> {
              them, or give more (`holdfast volume quota`)",
             count.saturating_mul(CLUSTER)
         );
-        Err(StoreError::new(StoreErrorKind::NoSpace, detail))
+        Err(StoreError::new(StoreErrorKind::QuotaExceeded, detail))
     }
 
     /// Clusters that a stream has in a range.
@@ -163,7 +163,7 @@ impl Session<'_> {
     /// Whether `target` may get, at `to`, what `source` has in `first..end`, in place of what it has there.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NoSpace`].
+    /// [`StoreErrorKind::QuotaExceeded`].
     pub(crate) fn may_clone(
         &mut self,
         source: StreamKey,
@@ -183,7 +183,7 @@ impl Session<'_> {
     /// Whether the owners of files may have copies of all of them.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NoSpace`].
+    /// [`StoreErrorKind::QuotaExceeded`].
     pub(crate) fn may_copy(&mut self, files: impl Iterator<Item = u64>) -> Result<(), StoreError> {
         if self.space.quotas.tally.is_none() {
             return Ok(());
@@ -214,7 +214,7 @@ impl Session<'_> {
     /// Replaces a descriptor; a file that has another owner by it goes to that one's charge.
     ///
     /// # Errors
-    /// [`StoreErrorKind::NoSpace`] where that one may not have so much.
+    /// [`StoreErrorKind::QuotaExceeded`] where that one may not have so much.
     pub(crate) fn change_security(
         &mut self,
         file: u64,

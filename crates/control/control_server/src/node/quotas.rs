@@ -10,6 +10,7 @@ use file_store::{
     QuotaReport, QuotaSettings, QuotaStore,
 };
 use smb_protocol::security::Sid;
+use smb_users::PrincipalKind;
 
 use super::Node;
 use crate::files::problem;
@@ -112,20 +113,31 @@ impl Node {
         // Who is deleted still owns files, and its SID is all that is left of it.
         let sid: Sid = match owner.parse() {
             Ok(sid) => sid,
-            Err(_) => self.principal(owner)?.sid,
+            Err(_) => {
+                let found = self.principal(owner)?;
+                if found.kind != PrincipalKind::User {
+                    let detail =
+                        format!("{owner} is a group, and quotas are those of the users who own files.");
+                    return Err(Problem::new(Code::InvalidRequest, detail)
+                        .todo("Give each of its members a limit, or everybody (--default-limit)."));
+                }
+                found.sid
+            }
         };
         let mut bytes = Vec::new();
         sid.put(&mut bytes);
-        let owner = Owner::from_bytes(&bytes)
+        let of = Owner::from_bytes(&bytes)
             .ok_or_else(|| Problem::new(Code::InvalidRequest, format!("{sid} cannot own files.")))?;
-        let wanted = (!limits.default).then(|| Limits {
-            warning: limits.warning_bytes.unwrap_or(NO_LIMIT),
-            limit: limits.limit_bytes.unwrap_or(NO_LIMIT),
-        });
         let set = self.with_store(volume, async move |store| {
             let quotas = with_quotas(&*store)?;
-            quotas.set_quota(owner, wanted).await.map_err(|error| problem(&error))?;
-            quotas.quota_of(owner).await.map_err(|error| problem(&error))
+            let now = quotas.quota_of(of).await.map_err(|error| problem(&error))?;
+            let now = now.owners.first().map_or(Limits::NONE, |entry| entry.limits);
+            let wanted = (!limits.default).then(|| Limits {
+                warning: limits.warning_bytes.map_or(now.warning, wanted_limit),
+                limit: limits.limit_bytes.map_or(now.limit, wanted_limit),
+            });
+            quotas.set_quota(of, wanted).await.map_err(|error| problem(&error))?;
+            quotas.quota_of(of).await.map_err(|error| problem(&error))
         });
         let report = set.await?;
         let entry = report.owners.first().map(|entry| self.shown_quota(entry));

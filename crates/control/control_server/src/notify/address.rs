@@ -36,7 +36,16 @@ impl Target {
         if host.is_empty() {
             return wrong("names no host");
         }
-        let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
+        // A number that is no port would silently be the usual one.
+        let says_port =
+            authority.as_str().rsplit_once(']').map_or(authority.as_str(), |(_, rest)| rest).contains(':');
+        let port = match authority.port_u16() {
+            Some(0) => return wrong("has a port that there is not"),
+            Some(port) => port,
+            None if says_port => return wrong("has a port that there is not"),
+            None if https => 443,
+            None => 80,
+        };
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         Ok(Self { https, host, port, authority: authority.as_str().to_owned(), path })
     }
@@ -115,6 +124,9 @@ mod tests {
             "https:///x",
             "https://a/#b",
             "https://a b/",
+            "http://a:99999/",
+            "http://a:0/",
+            "http://[::1]:/x",
             "https://a\r\nX: y/",
         ] {
             assert!(Target::parse(wrong).is_err(), "{wrong:?}");

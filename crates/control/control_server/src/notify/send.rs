@@ -95,6 +95,14 @@ fn authorities(given: Option<&str>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
+/// The secret of a notifier, and the authorities that its host is believed by where it is asked over TLS. Blocks on the disk.
+pub(super) fn files_of(notifier: &Notifier) -> Result<(Option<HeaderValue>, Option<RootCertStore>), String> {
+    let secret = notifier.secret_file.as_deref().map(|path| secret(Path::new(path))).transpose()?;
+    let https = Target::parse(&notifier.url)?.https;
+    let roots = if https { Some(authorities(notifier.ca_file.as_deref())?) } else { None };
+    Ok((secret, roots))
+}
+
 /// Sends one notification, and says why it was not taken.
 pub(super) async fn send(notifier: &Notifier, body: String) -> Result<(), String> {
     let late = |_| Err(format!("it has not answered within {} s", WITHIN.as_secs()));
@@ -108,14 +116,9 @@ async fn try_once(notifier: Notifier, body: String) -> Result<(), String> {
         .header(header::CONTENT_TYPE, "application/json")
         .header(header::CONNECTION, "close")
         .header(header::USER_AGENT, concat!("holdfast/", env!("CARGO_PKG_VERSION")));
-    let (https, ca_file) = (target.https, notifier.ca_file.clone());
-    let secret_file = notifier.secret_file.clone();
+    let of = notifier.clone();
     // Files are read off the threads that answer others.
-    let read = tokio::task::spawn_blocking(move || {
-        let secret = secret_file.as_deref().map(|path| secret(Path::new(path))).transpose()?;
-        let roots = if https { Some(authorities(ca_file.as_deref())?) } else { None };
-        Ok::<_, String>((secret, roots))
-    });
+    let read = tokio::task::spawn_blocking(move || files_of(&of));
     let (secret, roots) = read.await.map_err(|error| error.to_string())??;
     if let Some(secret) = secret {
         request = request.header(header_name(notifier.header.as_deref().unwrap_or("authorization"))?, secret);

@@ -160,7 +160,19 @@ fn what_makes_no_sense_is_refused() {
         Notifier { url: "gopher://x/".into(), ..fine.clone() },
         Notifier { header: Some("Host".into()), ..fine.clone() },
         Notifier { secret_file: Some("relative".into()), ..fine.clone() },
+        Notifier { url: "https://169.254.169.254/".into(), allow_local: false, ..fine.clone() },
+        Notifier { url: "http://[::1]/".into(), allow_local: false, ..fine.clone() },
     ] {
         assert!(check(&wrong).is_err(), "{wrong:?}");
     }
+    // A secret that will not be sent is refused when it is set, and nothing is kept.
+    let dir = tempfile::tempdir().expect("temp dir");
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, "x\n").expect("written");
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o644)).expect("set");
+    let all = Notifications::open(dir.path().join("notifiers.json"));
+    let readable =
+        Notifier { secret_file: Some(secret.display().to_string()), ..notifier("http://127.0.0.1/") };
+    assert!(all.set(readable).expect_err("others may read it").detail.contains("chmod"));
+    assert!(all.list().is_empty());
 }

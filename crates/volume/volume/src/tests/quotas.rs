@@ -109,7 +109,9 @@ fn charges_are_what_files_have_whatever_happens_to_them() {
                 2..=4 => {
                     let open = open(&volume, files[at].0).await;
                     let written = put(&*open, rng.below(40) * 4096, rng.below(3)).await;
-                    assert!(written.is_ok() || written.is_err_and(|e| e.kind() == StoreErrorKind::NoSpace));
+                    assert!(
+                        written.is_ok() || written.is_err_and(|e| e.kind() == StoreErrorKind::QuotaExceeded)
+                    );
                 }
                 5 => drop(open(&volume, files[at].0).await.set_size(rng.below(20 * CLUSTER)).await),
                 6 => {
@@ -195,8 +197,9 @@ fn what_passes_the_limit_is_refused_and_leaves_nothing() {
         volume.set_quotas(settings(QuotaMode::Enforce, 8 * CLUSTER)).await.expect("on");
         counted(&volume).await;
         put(&*first, 6 * CLUSTER, 2).await.expect("up to the limit");
-        let full =
-            |result: Result<(), StoreError>| assert_eq!(result.unwrap_err().kind(), StoreErrorKind::NoSpace);
+        let full = |result: Result<(), StoreError>| {
+            assert_eq!(result.unwrap_err().kind(), StoreErrorKind::QuotaExceeded)
+        };
         full(put(&*first, 8 * CLUSTER, 1).await);
         full(put(&*first, 7 * CLUSTER, 2).await);
         full(first.allocate(8 * CLUSTER, CLUSTER, true).await);
