@@ -81,3 +81,31 @@ export async function webhookIsSetTriedAndRemoved({ open, ask, until }) {
     hook.close();
   }
 }
+
+/** Sign, colour and word are those of the sentence: never better than the worst line that nobody has acknowledged. */
+export async function overviewLooksAsItIs({ open, ask }) {
+  const real = await ask("GET", "/status");
+  const who = { by: "a", time: 1, note: "" };
+  for (const [verdict, severity, acknowledged, tone, word] of [
+    ["fully-redundant", "error", undefined, "bad", "fault"],
+    ["fully-redundant", "warning", undefined, "warn", "warning"],
+    ["fully-redundant", "info", undefined, "good", "fully redundant"],
+    ["fully-redundant", "error", who, "good", "fully redundant"],
+    ["fully-redundant", "critical", who, "bad", "fault"],
+    ["reduced", "error", undefined, "warn", "reduced"],
+    ["unavailable", "critical", who, "bad", "unavailable"],
+  ]) {
+    const issues = [{ code: "pool-space", id: "1", severity, subject: "pool p", detail: "it is full", todo: "", since: 1, acknowledged }];
+    const view = await open({
+      answer(request, response, url) {
+        if (url.pathname !== "/v1/status") return false;
+        response.writeHead(200, { "content-type": "application/json" });
+        response.end(JSON.stringify({ ...real, verdict, issues }));
+        return true;
+      },
+    });
+    await view.go("", "Overview");
+    await view.page.locator(`.bar .verdict.${tone}`, { hasText: word }).waitFor();
+    await view.page.locator(`.card.health.${tone}`).waitFor();
+  }
+}

@@ -135,13 +135,16 @@ const VERDICT: Record<Verdict, Tone> = {
   empty: "calm",
 };
 
-/** How the whole looks: as its data, and never better than the worst line that nobody has acknowledged; a critical one is never quiet. */
+/** How the whole looks, as the sentence above it says: by its data where that is not as promised, else by the worst line that nobody has
+ *  acknowledged. A critical one is never quiet. */
 export function overall({ verdict, issues }: Pick<Status, "verdict" | "issues">): { tone: Tone; word: string } {
   const loud = issues.filter((issue) => !issue.acknowledged || issue.severity === "critical").map((issue) => issue.severity);
   const data = { tone: VERDICT[verdict], word: verdict.replaceAll("-", " ") };
   if (data.tone === "bad") return data;
-  if (loud.includes("critical") || loud.includes("error")) return { tone: "bad", word: "fault" };
-  if (loud.includes("warning") && data.tone !== "warn") return { tone: "warn", word: "warning" };
+  if (loud.includes("critical")) return { tone: "bad", word: "fault" };
+  if (data.tone === "warn") return data;
+  if (loud.includes("error")) return { tone: "bad", word: "fault" };
+  if (loud.includes("warning")) return { tone: "warn", word: "warning" };
   return data;
 }
 

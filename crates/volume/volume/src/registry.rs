@@ -110,7 +110,7 @@ impl Registry {
     pub(crate) fn check_delete(&self, file: u64) -> Result<(), StoreError> {
         let mut opens = self.opens.get(&file).into_iter().flat_map(BTreeMap::values);
         if opens.any(|open| !open.share.delete) {
-            let detail = format!("file {file} is open by someone who does not share deletion");
+            let detail = "it is open by someone who does not share deletion: a client, a LUN, or a child of this image";
             return Err(StoreError::new(StoreErrorKind::SharingViolation, detail));
         }
         Ok(())
