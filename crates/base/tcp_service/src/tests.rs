@@ -5,6 +5,7 @@
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, LazyLock};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use aligned_buffer::IoBuf;
 use parking_lot::Mutex;
 use shard_runtime::Shards;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, ReadBuf};
 
 use crate::{AnswerPermit, Answers, Limits, Listeners, LoopWatch, SendQueue, Serve, ShardJob, Spawner};
 
@@ -252,15 +253,27 @@ impl Spawner for Member {
     }
 }
 
-/// Answers each byte with itself, while it may.
-fn echo(read: Arc<AtomicU64>) -> Serve {
+/// Answers each byte with itself, while it may. Counts what is read, and for how many there was nothing more then.
+fn echo(read: Arc<AtomicU64>, waited: Arc<AtomicU64>) -> Serve {
     Arc::new(move |arrived| {
-        let read = read.clone();
+        let (read, waited) = (read.clone(), waited.clone());
         Box::pin(async move {
             let mut stream = arrived.stream;
             let mut queue = SendQueue::default();
             queue.ask(arrived.answers);
-            while let Ok(byte) = stream.read_u8().await {
+            let mut first = Some(waited);
+            for number in 0.. {
+                let mut byte = [0];
+                let got = poll_fn(|cx| {
+                    let mut buffer = ReadBuf::new(&mut byte);
+                    let polled = Pin::new(&mut stream).poll_read(cx, &mut buffer);
+                    if let Some(waited) = first.take_if(|_| number > 0 && polled.is_pending()) {
+                        waited.fetch_add(1, Ordering::SeqCst);
+                    }
+                    polled.map_ok(|()| buffer.filled().len())
+                });
+                let Ok(1) = got.await else { return };
+                let [byte] = byte;
                 read.fetch_add(1, Ordering::SeqCst);
                 queue.small(|buffer| buffer.push(byte));
                 let sent = poll_fn(|cx| match queue.poll_send(&mut stream, cx) {
@@ -278,13 +291,12 @@ fn echo(read: Arc<AtomicU64>) -> Serve {
 #[test]
 fn connections_wait_for_a_life_and_end_when_their_loop_stood_still() {
     let shards = Shards::start(1).unwrap();
-    let (life, stood_still, read) =
-        (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::default());
+    let [life, stood_still, read, waited]: [Arc<AtomicU64>; 4] = Default::default();
     let member =
         Member { shards: shards.all().to_vec(), life: life.clone(), stood_still: stood_still.clone() };
     let limits = Limits { connections: 3, logins: 3, logins_per_address: 3 };
     let listeners = Listeners::new(Arc::new(member), limits);
-    let address = listeners.listen(ANY, echo(Arc::clone(&read))).unwrap();
+    let address = listeners.listen(ANY, echo(Arc::clone(&read), Arc::clone(&waited))).unwrap();
     // More than there is room for, and none of them is turned away before there is somebody to turn them away.
     let mut clients: Vec<_> = (0..3).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
     for client in &mut clients {
@@ -296,6 +308,10 @@ fn connections_wait_for_a_life_and_end_when_their_loop_stood_still() {
     life.store(5, Ordering::SeqCst);
     for client in &mut clients {
         assert_eq!(client.read(&mut [0]).expect("who waited is served"), 1);
+    }
+    // Each has looked for more: nothing is read any more in the step that has answered.
+    while waited.load(Ordering::SeqCst) < 3 {
+        std::thread::yield_now();
     }
     // What comes in after a stand-still is not carried out.
     stood_still.store(1, Ordering::SeqCst);

@@ -10,6 +10,7 @@ use smb_protocol::fscc::file::{
     ValidDataLengthInformation,
 };
 use smb_protocol::fscc::names::{RenameFlags, RenameInformation};
+use smb_protocol::fscc::volume::ControlInformation;
 use smb_protocol::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
 
 use super::super::world::Client;
@@ -34,7 +35,7 @@ const fn no_volume(class: VolumeClass) -> Row {
     row(Send::SetVolume(class), ANY, NtStatus::INVALID_INFO_CLASS)
 }
 
-/// Of the volume nothing is a client's to change.
+/// Of the volume little is a client's to change.
 const fn kept(class: VolumeClass) -> Row {
     row(Send::SetVolume(class), ANY, NtStatus::ACCESS_DENIED)
 }
@@ -159,7 +160,14 @@ pub const VOLUME: [Row; VolumeClass::NAMED.len() + 1] = [
     no_volume(VolumeClass::SIZE),
     no_volume(VolumeClass::DEVICE),
     no_volume(VolumeClass::ATTRIBUTE),
-    kept(VolumeClass::CONTROL),
+    // Quotas, which stay off by this.
+    row(Send::SetVolume(VolumeClass::CONTROL), ANY, NtStatus::ACCESS_DENIED)
+        .with(|_| {
+            let none = u64::MAX;
+            ControlInformation { default_threshold: none, default_limit: none, ..Default::default() }
+                .to_bytes()
+        })
+        .for_admin(NtStatus::SUCCESS),
     no_volume(VolumeClass::FULL_SIZE),
     kept(VolumeClass::OBJECT_ID),
     no_volume(VolumeClass::DRIVER_PATH),
