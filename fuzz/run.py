@@ -26,6 +26,8 @@ ROOT = FUZZ.parent
 LEARNT = ROOT / "target" / "fuzz-corpus"
 # How long libFuzzer runs at a time, in seconds: between two of them the ledger is written.
 SLICE = 60
+# What libFuzzer ends with when it is interrupted: no finding.
+INTERRUPTED = 72
 # An input that takes longer is a finding. Beside other work the clock says little, hence the second figure for --idle.
 SLOW_INPUT, SLOW_INPUT_IDLE = 10, 120
 
@@ -65,6 +67,8 @@ def one_slice(binary, target, seconds, idle):
     command = [
         *(["chrt", "-i", "0"] if idle else []), str(binary), f"-max_total_time={max(1, round(seconds))}",
         f"-timeout={SLOW_INPUT_IDLE if idle else SLOW_INPUT}", "-rss_limit_mb=1024", "-max_len=70000",
+        # What a thread holds that ends while it is looked for leaks is told of as one; memory that grows meets the limit above.
+        "-detect_leaks=0",
         "-print_final_stats=1", f"-artifact_prefix={artifacts}/", str(learnt), str(FUZZ / "corpus" / target),
     ]  # fmt: skip
     with subprocess.Popen(
@@ -75,7 +79,7 @@ def one_slice(binary, target, seconds, idle):
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     number = lambda pattern: int((re.findall(pattern, output) or ["0"])[-1])
-    found = "" if process.returncode == 0 else "\n".join(output.splitlines()[-40:])
+    found = "" if process.returncode in (0, INTERRUPTED) else "\n".join(output.splitlines()[-40:])
     return (
         usage.ru_utime + usage.ru_stime,
         number(r"stat::number_of_executed_units:\s*(\d+)"),
@@ -143,9 +147,10 @@ def main():
     ledger = Ledger(given.report)
     binary = build()
     failed = []
+    stopped = threading.Event()
 
     def fuzz(target):
-        while (left := given.seconds - ledger.seconds(target)) > 0.5:
+        while not stopped.is_set() and (left := given.seconds - ledger.seconds(target)) > 0.5:
             seconds, inputs, edges, found = one_slice(binary, target, min(SLICE, left), given.idle)
             if found:
                 failed.append(target)
@@ -156,8 +161,13 @@ def main():
 
     with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         # Who has had least goes first: a run that is stopped leaves all of them with a part.
-        for future in [pool.submit(fuzz, target) for target in sorted(targets, key=ledger.seconds)]:
-            future.result()
+        running = [pool.submit(fuzz, target) for target in sorted(targets, key=ledger.seconds)]
+        try:
+            for future in running:
+                future.result()
+        except KeyboardInterrupt:
+            # What is under way ends with its slice, and counts.
+            stopped.set()
     if failed:
         print(f"{len(failed)} of {len(targets)} targets found something: {', '.join(sorted(failed))}", flush=True)
     return 1 if failed else 0

@@ -1,5 +1,6 @@
 //! What needs attention, as every command tells it: how bad it is, what it is about, what to do.
 
+use clap::ValueEnum;
 use control_api::Severity;
 use serde::Serialize;
 
@@ -41,5 +42,29 @@ pub(crate) fn mark(severity: Severity) -> &'static str {
         Severity::Error => "ERROR",
         Severity::Warning => "warning",
         Severity::Info => "info",
+    }
+}
+
+/// How bad a finding is at least.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Least {
+    /// Data cannot be read or is damaged.
+    Critical,
+    /// Data is less safe than promised, or something is not served.
+    Error,
+    /// Something needs attention soon.
+    Warning,
+    /// Good to know.
+    Info,
+}
+
+impl Least {
+    fn severity(self) -> Severity {
+        match self {
+            Self::Critical => Severity::Critical,
+            Self::Error => Severity::Error,
+            Self::Warning => Severity::Warning,
+            Self::Info => Severity::Info,
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! `holdfast notify …`: who is told of what the node finds.
 
-use clap::{Subcommand, ValueEnum};
-use control_api::{Confirm, Done, Notifier, NotifierStatus, Severity};
+use clap::Subcommand;
+use control_api::{Confirm, Done, Notifier, NotifierStatus};
 use control_client::segment;
 
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
+use crate::finding::Least;
 use crate::table::{Table, or_dash, word};
 
 #[derive(Debug, Subcommand)]
@@ -49,30 +50,6 @@ pub(crate) struct Set {
     /// It may be on this machine or the link, where services answer that ask nobody who it is.
     #[arg(long)]
     allow_local: bool,
-}
-
-/// How bad a finding is at least.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Least {
-    /// Data cannot be read or is damaged.
-    Critical,
-    /// Data is less safe than promised, or something is not served.
-    Error,
-    /// Something needs attention soon.
-    Warning,
-    /// Good to know.
-    Info,
-}
-
-impl Least {
-    fn severity(self) -> Severity {
-        match self {
-            Self::Critical => Severity::Critical,
-            Self::Error => Severity::Error,
-            Self::Warning => Severity::Warning,
-            Self::Info => Severity::Info,
-        }
-    }
 }
 
 /// The node looks for a file from another directory.

@@ -7,7 +7,7 @@ use shard_runtime::{Clock as _, SystemClock};
 
 use crate::context::Context;
 use crate::error::CliResult;
-use crate::finding::mark;
+use crate::finding::{Least, mark};
 use crate::table::Table;
 use crate::units::{seconds, time};
 
@@ -52,19 +52,6 @@ pub(crate) enum State {
     Cleared,
     /// Both.
     All,
-}
-
-/// How bad they are at least.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum Least {
-    /// Data cannot be read or is damaged.
-    Critical,
-    /// Data is less safe than promised, or something is not served.
-    Error,
-    /// Something needs attention soon.
-    Warning,
-    /// Good to know.
-    Info,
 }
 
 fn path(state: State, severity: Option<Least>, code: Option<&str>, limit: Option<usize>) -> String {

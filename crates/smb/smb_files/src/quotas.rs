@@ -22,8 +22,8 @@ const LOG_LIMIT: u32 = 0x20;
 /// Not all is counted yet.
 const INCOMPLETE: u32 = 0x100;
 const REBUILDING: u32 = 0x200;
-/// Most entries of one request to set quotas: each is a change by itself.
-const SET_MAX: usize = 1024;
+/// Most users whose quotas one request asks for, or sets: each is a look at the volume, or a change of it, by itself.
+const USERS_MAX: usize = 1024;
 
 fn owner(sid: &Sid) -> Option<Owner> {
     let mut bytes = Vec::new();
@@ -120,10 +120,14 @@ impl Open {
     /// QUERY_INFO about quotas.
     ///
     /// # Errors
-    /// NOT_SUPPORTED where they are off, NO_MORE_ENTRIES at the end of the list, BUFFER_TOO_SMALL where not one entry fits.
+    /// NOT_SUPPORTED where they are off, NO_MORE_ENTRIES at the end of the list, BUFFER_TOO_SMALL where not one entry fits,
+    /// INVALID_PARAMETER where more users are named than one request may.
     pub async fn query_quota(&self, input: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
         let quotas = self.quotas_on()?;
         let query = QueryQuota::decode(input)?;
+        if query.users.len() > USERS_MAX {
+            return refuse(NtStatus::INVALID_PARAMETER, "quotas of too many users at once");
+        }
         let (own, is_admin) = (self.caller.token.user, self.caller.token.is_admin);
         let asked = !query.users.is_empty();
         let mut found: Vec<Quota> = Vec::new();
@@ -178,10 +182,10 @@ impl Open {
 
 fn quotas_of(buffer: &[u8]) -> Result<Vec<(Owner, Quota)>> {
     let mut all = Vec::new();
-    for quota in quotas(buffer).take(SET_MAX + 1) {
+    for quota in quotas(buffer).take(USERS_MAX + 1) {
         let quota = quota?;
         let owner = owner(&quota.sid).filter(Owner::can_be_limited);
-        let Some(owner) = owner.filter(|_| all.len() < SET_MAX) else {
+        let Some(owner) = owner.filter(|_| all.len() < USERS_MAX) else {
             return refuse(NtStatus::INVALID_PARAMETER, "a quota that cannot be set, or too many of them");
         };
         all.push((owner, quota));

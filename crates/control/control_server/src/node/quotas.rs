@@ -160,28 +160,13 @@ impl Node {
             });
             for event in taken.await.unwrap_or_default() {
                 let (owner, used) = (self.name_of_owner(&event.entry.owner), human_bytes(event.entry.used));
-                match event.level {
-                    QuotaLevel::Warning => {
-                        let due = human_bytes(event.entry.limits.warning);
-                        tracing::info!(
-                            volume = name,
-                            owner,
-                            used,
-                            due,
-                            "a user has come to its quota's warning"
-                        );
-                    }
-                    QuotaLevel::Limit => {
-                        let limit = human_bytes(event.entry.limits.limit);
-                        tracing::info!(
-                            volume = name,
-                            owner,
-                            used,
-                            limit,
-                            "a user was refused space by its quota"
-                        );
-                    }
-                }
+                let limits = event.entry.limits;
+                let (bound, what) = match event.level {
+                    QuotaLevel::Warning => (limits.warning, "a user has come to its quota's warning"),
+                    QuotaLevel::Limit => (limits.limit, "a user was refused space by its quota"),
+                };
+                let bound = human_bytes(bound);
+                tracing::info!(volume = name, owner, used, bound, "{what}");
             }
         }
     }

@@ -186,6 +186,8 @@ fn who_is_no_administrator_sees_its_own_quota_and_sets_none() {
         let remove = -2_i64 as u64;
         boss.set_quota(&list(&[(2002, remove, remove)])).await.unwrap();
         assert_eq!(told(&boss, &asked(false, true, &[]), 4096).await.unwrap(), [sid(2001), sid(2003)]);
+        let many = boss.query_quota(&asked(false, true, &[2001; 1025]), 1 << 20, &mut Vec::new()).await;
+        assert_eq!(status(many), NtStatus::INVALID_PARAMETER, "each is a look at the volume");
         let mut out = Vec::new();
         boss.query_quota(&asked(false, true, &[2001, 2003]), 4096, &mut out).await.unwrap();
         let limits: Vec<_> = quotas(&out).map(|q| q.map(|q| (q.threshold, q.limit)).unwrap()).collect();

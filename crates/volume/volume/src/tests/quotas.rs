@@ -382,3 +382,20 @@ fn rows_are_what_they_always_were() {
     read.take_row(&[9], &own_row);
     assert!(read.unreadable);
 }
+
+/// What a removed file still has is its owner's until it goes, however many other files were looked at meanwhile.
+#[test]
+fn a_file_that_goes_is_its_owners_to_the_end() {
+    let mut quotas = crate::quota_tally::Quotas::default();
+    quotas.set(settings(QuotaMode::Track, u64::MAX));
+    let tally = quotas.tally.as_mut().expect("it counts");
+    tally.counted = u64::MAX;
+    tally.know(7, Some(owner(1)));
+    tally.leave(7, Some(owner(1)));
+    for other in 0..20_000 {
+        tally.know(1000 + other, None);
+    }
+    assert_eq!(tally.known(7), Some(Some(owner(1))));
+    quotas.has_left(7);
+    assert_eq!(quotas.tally.as_ref().expect("it counts").known(7), None);
+}
