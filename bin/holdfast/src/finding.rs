@@ -59,7 +59,7 @@ pub(crate) enum Least {
 }
 
 impl Least {
-    fn severity(self) -> Severity {
+    pub(crate) fn severity(self) -> Severity {
         match self {
             Self::Critical => Severity::Critical,
             Self::Error => Severity::Error,
