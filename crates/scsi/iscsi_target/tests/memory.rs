@@ -6,6 +6,7 @@ mod support;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use aligned_buffer::IoBuf;
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::pdu::{flag, opcode};
 use iscsi_target::{IscsiServer, PortalConfig, ServerConfig, TargetConfig};
@@ -108,6 +109,18 @@ fn writes_without_data_take_nothing_that_others_need() {
     drop(hostile);
     eventually("all is given back", || rig.budget.usage().used == 0);
     work(&rig, 1);
+}
+
+/// A buffer is a block of the pool, which may be nearly twice as long as the data: the block counts.
+#[test]
+fn a_command_is_charged_with_the_block_that_its_data_takes() {
+    let rig = rig();
+    let mut i = initiator(&rig, 1);
+    let len = 4 * MIB + (64 << 10);
+    i.command(0xa1, &rw(0x2a, 0, (len / support::BLOCK) as u16), len as u32, &[]);
+    let block = IoBuf::footprint(len);
+    assert!(block > len + MIB, "{block} of memory for {len}");
+    eventually("the block is charged", || rig.budget.usage().used as usize >= block - ALLOWANCE);
 }
 
 /// Half of the data of each write: they stand still, and go when somebody needs what they hold.

@@ -140,8 +140,9 @@ impl Connection {
         } else {
             None
         };
-        // A command that has failed is answered at once, and holds nothing.
-        let charge = if failed.is_none() && (read || write) { u64::from(capped) } else { 0 };
+        // What its buffer takes, which may be twice its length. A command that has failed is answered at once, and holds nothing.
+        let charge =
+            if failed.is_none() && (read || write) { IoBuf::footprint(capped as usize) as u64 } else { 0 };
         let fits = self.waiting.is_empty() && (self.charged == 0 || self.charged + charge <= TRANSFER_BUDGET);
         let charged = charge == 0 || fits && self.admit(charge, wanted, len as u32, 0);
         let data = if wanted == 0 || failed.is_some() {
@@ -153,7 +154,7 @@ impl Connection {
             let unasked = if unsolicited { params.first_burst as usize } else { len };
             Some(IoBuf::new(unasked.min(wanted as usize)))
         };
-        let early = if charged { 0 } else { data.as_ref().map_or(0, |data| data.len() as u64) };
+        let early = if charged { 0 } else { data.as_ref().map_or(0, |data| data.capacity() as u64) };
         if charged {
             self.charged += charge;
         } else {

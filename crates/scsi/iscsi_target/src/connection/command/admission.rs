@@ -49,8 +49,9 @@ impl Connection {
                 let here = (task.received as usize).min(early.len());
                 larger[..here].copy_from_slice(&early[..here]);
             }
-            self.early += u64::from(until) - task.early;
-            task.early = u64::from(until);
+            let early = larger.capacity() as u64;
+            self.early = self.early + early - task.early;
+            task.early = early;
             task.data = Some(larger);
         }
         self.ask(&session, itt, until);
