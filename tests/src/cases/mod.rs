@@ -60,6 +60,7 @@ mod snapshots;
 mod supervised;
 mod table;
 mod two_hosts;
+mod upgrade;
 mod volume_check;
 mod web_pages;
 

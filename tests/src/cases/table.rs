@@ -47,6 +47,13 @@ pub const CASES: &[Case] = &[
         run: package::run,
     },
     Case {
+        name: "upgrade",
+        about: "the data of a node of an earlier release is served, becomes a cluster, and another node joins; nothing moves",
+        ci: true,
+        guest: false,
+        run: upgrade::run,
+    },
+    Case {
         name: "cluster-demo",
         about: "three nodes with etcd on fenced disks: killed, stood still, killed with the supervisor; iSCSI and SMB go on elsewhere",
         ci: true,
