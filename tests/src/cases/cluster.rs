@@ -195,6 +195,11 @@ fn make(first: &Member, disks: &[PathBuf]) -> Result {
 /// A volume in the pool `p`, and a LUN for everybody.
 pub(super) fn make_lun(first: &Member) -> Result {
     first.ask(&["volume", "create", "v", "--pool", "p", "--size", "2G", "--resiliency", "mirror2"])?;
+    map_lun(first)
+}
+
+/// A LUN of the volume `v`, for everybody.
+pub(super) fn map_lun(first: &Member) -> Result {
     first.ask(&["target", "create", TARGET])?;
     first.ask(&["lun", "create", "l", "--volume", "v", "--size", "256M"])?;
     first.ask(&["initiator-group", "create", "all", "--any"])?;

@@ -96,6 +96,13 @@ pub const CASES: &[Case] = &[
         run: alua_guest::run,
     },
     Case {
+        name: "ceph",
+        about: "a pool on an image of a real Ceph: a guest's disk verifies while an OSD is killed and comes back, and the owner of the pool is killed",
+        ci: false,
+        guest: true,
+        run: ceph::run,
+    },
+    Case {
         name: "http",
         about: "the API over TLS for curl and openssl; promtool and a Prometheus take metrics, rules and dashboard",
         ci: true,

@@ -11,10 +11,10 @@ use block_device::{
 };
 use librbd::{Access, Failure, Held};
 use parking_lot::Mutex;
-use shard_runtime::timeout;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Address;
+use crate::clock::Clock;
 use crate::session::{OpenError, Session, Times, blocking, run};
 use crate::table::Table;
 use crate::verdict::{is_shut_out, kind};
@@ -43,6 +43,7 @@ pub struct RbdDisk {
     pub(crate) name: String,
     access: Access,
     times: Times,
+    clock: Clock,
     geometry: Geometry,
     size: u64,
     identity: String,
@@ -64,12 +65,15 @@ impl RbdDisk {
     pub async fn open(address: Address, access: Access, times: Times) -> Result<Self, OpenError> {
         let wanted = address.clone();
         let opened = run(move || Session::open(&wanted, access, times)).await;
-        let (session, facts) = opened.unwrap_or_else(|why| Err(OpenError::Cluster(Failure::Thread(why))))?;
+        let no_thread = |why: String| OpenError::Cluster(Failure::Thread(why));
+        let (session, facts) = opened.unwrap_or_else(|why| Err(no_thread(why)))?;
+        let clock = Clock::start(times.answer).map_err(|why| no_thread(why.to_string()))?;
         Ok(Self {
             name: address.to_string(),
             address,
             access,
             times,
+            clock,
             geometry: Geometry {
                 block_size: BLOCK,
                 physical_block_size: 4096,
@@ -110,7 +114,7 @@ impl RbdDisk {
     /// is gone is not waited for: whoever takes the lock next shuts it out.
     pub async fn settled(&self) {
         while !self.is_gone() {
-            if timeout(LOOK_EVERY, self.depth.acquire_many(DEPTH as u32)).await.is_some() {
+            if self.clock.timeout(LOOK_EVERY, self.depth.acquire_many(DEPTH as u32)).await.is_some() {
                 return;
             }
         }
@@ -258,7 +262,7 @@ impl RbdDisk {
         transfer: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let timed_out = Failure::Answer { doing: "wait for Ceph", code: 110 };
-        let ended = timeout(self.times.answer, transfer).await.unwrap_or(Err(timed_out));
+        let ended = self.clock.timeout(self.times.answer, transfer).await.unwrap_or(Err(timed_out));
         if let Err(failure) = &ended {
             self.learn(session, failure);
             if failure.code() == Some(110) {

@@ -17,12 +17,14 @@
 //! * Each opening is a client of its own. A registration under a key ends earlier openings that had the same one.
 //! * A request that Ceph does not answer in [`Times::answer`] may take effect later. Its session is never used again: the disk is
 //!   gone, for good, and shuts itself out before it is closed; where it cannot, it keeps the lock, and the next opening has to break it.
+//! * No request needs an event loop: a volume's metadata thread, which has none, makes requests, too.
 //! * The library's cache is off: what is written is durable when it is answered. An image that demands a cache is refused.
 //! * What stands in the table is anybody's: it is bounded, and one that cannot be read is no empty one.
 //!
 //! Deliberately absent: snapshots, clones and namespaces' management, images without the exclusive lock, and growing while in use.
 
 mod address;
+mod clock;
 mod disk;
 pub mod fuzz;
 mod reservations;
