@@ -1,6 +1,6 @@
 //! Who may hold how many connections.
 //!
-//! Whoever has not logged in holds a login seat. When there are none left, the one who has waited longest with one loses it,
+//! Whoever has not logged in, or has only said who it is (a service knows), holds a login seat. When there are none left, the one who has waited longest with one loses it,
 //! and the connection: of the same address, or of the address that has most. So strangers who open connections and say nothing
 //! keep nobody out, also not from behind the same gateway; a login takes less time than it takes them to open as many again.
 
@@ -97,7 +97,7 @@ impl Logins {
     }
 }
 
-/// Counts a connection among those that have not logged in. To be dropped when it has.
+/// Counts a connection among those that have not logged in. To be dropped when it has, to work.
 #[derive(Debug)]
 pub struct LoginSeat {
     logins: Arc<Logins>,

@@ -14,8 +14,10 @@ pub(crate) async fn serve(shared: Arc<Shared>, arrived: Arrived, group: u16) {
     let Arrived { mut stream, shard, login: seat, answers, .. } = arrived;
     let account = shared.budget.account();
     let admitted = shard_runtime::timeout(LOGIN_TIMEOUT, login(&shared, &mut stream, group, shard)).await;
-    drop(seat);
     let Some(Ok(Some(mut admitted))) = admitted else { return };
+    // Who only asks which targets there are may be anybody, as long as that asks for no secret: it holds no more than those who have
+    // not logged in, and goes before hosts do.
+    let _seat = admitted.seat.session.is_none().then_some(seat);
     // From here on the connection takes itself out of the session.
     let place = (admitted.seat.session.take(), Arc::clone(&admitted.seat.peer));
     let Admitted { result, stat_sn, first_cmd_sn, .. } = admitted;

@@ -162,3 +162,26 @@ fn an_aborted_command_keeps_no_place_among_those_that_wait() {
     drop(all);
     work(&rig, 1);
 }
+
+/// Discovery needs no login where no secret is asked for, so it holds the places of those that have not logged in: they go, oldest first,
+/// when more come from the same address, and a host finds a place.
+#[test]
+fn discovery_sessions_take_no_places_of_hosts() {
+    let rig = rig();
+    let mut asking: Vec<_> = (0..iscsi_target::limits::MAX_LOGINS_PER_ADDRESS)
+        .map(|_| {
+            let mut i = Initiator::connect(rig.address);
+            let keys = [("InitiatorName", "iqn.2026-01.org.example:any"), ("SessionType", "Discovery")];
+            assert_eq!(i.login_request(0x87, &keys).bhs.u16_at(36), 0);
+            i
+        })
+        .collect();
+    let answers = |i: &mut Initiator| {
+        let ping = i.request(opcode::NOP_OUT | 0x40, flag::FINAL);
+        i.send(ping, &[]);
+        i.try_receive().is_some()
+    };
+    assert!(asking.iter_mut().all(answers), "all have a place until somebody wants it");
+    work(&rig, 1);
+    assert_eq!(asking.iter_mut().map(answers).filter(|answers| !answers).count(), 1, "the oldest had to go");
+}

@@ -188,8 +188,10 @@ impl TargetDevice {
 impl ScsiDevice for TargetDevice {
     fn reaches(&self, nexus: &Arc<Nexus>, other: &Arc<Nexus>) -> bool {
         let (Some(own), Some(theirs)) = (self.view(nexus.id), self.view(other.id)) else { return false };
-        own.values()
-            .any(|mine| !mine.read_only && theirs.values().any(|their| Arc::ptr_eq(&mine.unit, &their.unit)))
+        let own = |their: &MappedUnit| {
+            own.values().any(|mine| !mine.read_only && Arc::ptr_eq(&mine.unit, &their.unit))
+        };
+        !theirs.is_empty() && theirs.values().all(own)
     }
 
     fn nexus_established(&self, nexus: &Arc<Nexus>) {

@@ -99,6 +99,31 @@ fn who_may_only_read_changes_nothing_for_others() {
     });
 }
 
+/// A reset of the target ends the sessions of others: one unit in common is no right to the others' own ones.
+#[test]
+fn a_shared_unit_is_no_reach_to_what_another_has_for_itself() {
+    run(async {
+        let own = unit_with([8; 16], Arc::default(), (false, true)).await;
+        let rig = Rig::new().await;
+        let group = |initiator: &str, units: &[&Arc<LogicalUnit>]| Group {
+            initiators: [initiator.to_owned()].into(),
+            luns: (1..)
+                .zip(units)
+                .map(|(n, unit)| (n, MappedUnit { unit: Arc::clone(unit), read_only: false }))
+                .collect(),
+        };
+        let [first, second] = &rig.nexuses;
+        let reach = |a: &[&Arc<LogicalUnit>], b: &[&Arc<LogicalUnit>]| {
+            rig.device.configure(vec![group(INITIATORS[0], a), group(INITIATORS[1], b)]);
+            (rig.device.reaches(first, second), rig.device.reaches(second, first))
+        };
+        assert_eq!(reach(&[&rig.unit, &own], &[&rig.unit]), (true, false));
+        assert_eq!(reach(&[&rig.unit], &[&rig.unit]), (true, true));
+        assert_eq!(reach(&[&rig.unit], &[&own]), (false, false));
+        assert_eq!(reach(&[&rig.unit], &[]), (false, false), "who has nothing yet keeps its session, too");
+    });
+}
+
 #[test]
 fn the_write_cache_is_the_administrators() {
     run(async {
