@@ -73,6 +73,7 @@ mod replay;
 mod reserve;
 mod room;
 mod rows;
+mod saving;
 mod shadow;
 mod sizes;
 mod snapshots;
