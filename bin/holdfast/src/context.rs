@@ -93,14 +93,25 @@ impl Context {
             let todo = Some("If you want this, repeat the command with --yes.".to_owned());
             return Err(ClientError::Problem(Box::new(Problem { todo, ..*problem })).into());
         }
-        for line in problem.destroys.iter().filter(|_| !self.json) {
-            eprintln!("{line}");
+        let tell = |before| problem.destroys.iter().for_each(|line| eprintln!("{before}{line}"));
+        if self.yes {
+            return told_when_done(send(Some(name)), || if !self.json { tell("") }).await;
         }
-        if !self.yes {
-            ask(&name)?;
-        }
+        eprintln!("If you go on:");
+        tell("  ");
+        ask(&name)?;
         Ok(send(Some(name)).await?)
     }
+}
+
+/// What a command destroys reads as something that has happened, so who is not asked is told of it when it has.
+async fn told_when_done<T>(
+    doing: impl Future<Output = Result<T, ClientError>>,
+    tell: impl FnOnce(),
+) -> CliResult<T> {
+    let done = doing.await?;
+    tell();
+    Ok(done)
 }
 
 /// Says what something costs that no node is asked for, and asks whether it shall be done.
@@ -153,6 +164,29 @@ fn find_socket(node: Option<&Path>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The lines say what is gone, in the words of what has been done.
+    #[test]
+    fn what_goes_is_told_when_it_is_gone() {
+        use std::cell::Cell;
+        use std::pin::pin;
+        use std::task::{Context, Poll, Waker};
+
+        let refused = || Problem::new(Code::InUse, "somebody has it open");
+        for works in [false, true] {
+            let (sent, told) = (Cell::new(0), Cell::new(0));
+            let answer = async {
+                assert_eq!(told.get(), 0);
+                sent.set(sent.get() + 1);
+                if works { Ok(()) } else { Err(ClientError::Problem(Box::new(refused()))) }
+            };
+            let mut done = pin!(told_when_done(answer, || told.set(told.get() + 1)));
+            let Poll::Ready(done) = done.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+                panic!("it waits")
+            };
+            assert_eq!((done.is_ok(), sent.get(), told.get()), (works, 1, u32::from(works)));
+        }
+    }
 
     #[test]
     fn node_may_be_a_socket_or_a_data_directory() {

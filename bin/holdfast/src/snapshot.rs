@@ -28,7 +28,7 @@ pub(crate) enum Command {
         place: Place,
         /// Its name; made of the time when absent.
         name: Option<String>,
-        /// Make data in caches durable first, so that writes are held up for less.
+        /// Make data in caches durable first, so that writes are held up for less, and images of LUNs whole, with no log to be replayed.
         #[arg(long)]
         quiesce: bool,
     },
@@ -117,7 +117,7 @@ pub(crate) enum Schedule {
         /// Keep the first of each of the last so many months.
         #[arg(long, default_value_t = 0)]
         monthly: u32,
-        /// Make data in caches durable first.
+        /// Make data in caches durable first, and images of LUNs whole.
         #[arg(long)]
         quiesce: bool,
     },

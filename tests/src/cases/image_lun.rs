@@ -101,6 +101,7 @@ pub(super) fn run(context: &Context) -> Result {
     rig.node.cli(&["lun", "resize", "theirs", "300MiB"])?;
     qemu_io(&theirs, &["read -P 0 299M 1M", "write -f -P 0x44 299M 1M"])?;
 
+    quiesced(&rig, &theirs)?;
     many_from_one(&rig)?;
 
     // The files are images as any other, and have no log that waits.
@@ -122,6 +123,36 @@ pub(super) fn run(context: &Context) -> Result {
     verify("theirs.vhdx.raw", &["read -P 0x44 299M 1M"])?;
     verify("child.vhdx.raw", &of_child)?;
     rig.node.finish()
+}
+
+/// The image in a quiesced snapshot has what was written before, and no log that a program which only reads it would have to replay;
+/// also while somebody writes.
+fn quiesced(rig: &Rig, url: &str) -> Result {
+    qemu_io(url, &["write -P 0x55 40M 2M", "flush"])?;
+    let mut load = command("qemu-io");
+    load.args(["-f", "raw"]);
+    for round in 0..40 {
+        load.args(["-c", &format!("write -P {} {}M 1M", 0x60 + round, 200 + round)]);
+    }
+    load.arg(url);
+    let load = Running::start("load", load, &rig.folder.join("load-quiesced.log"))?;
+    let volume = rig.node.told("volume");
+    for name in ["quiet-1", "quiet-2"] {
+        rig.node.cli(&["snapshot", "create", &rig.place("theirs.vhdx"), name, "--quiesce"])?;
+    }
+    drop(load);
+    for name in ["quiet-1", "quiet-2"] {
+        let file = format!("{name}.vhdx");
+        let to = rig.folder.join(&file);
+        rig.node.cli(&["file", "get", &format!("{volume}:@{name}"), &to.to_string_lossy()])?;
+        rig.image(&format!("check {file}"))?;
+        // It opens none whose log counts.
+        rig.tool(Path::new("qemu-img"), &format!("check -q -f vhdx {file}"))?;
+        rig.image(&format!("convert {file} {file}.raw"))?;
+        let raw = rig.folder.join(format!("{file}.raw")).display().to_string();
+        qemu_io(&raw, &["read -P 0x11 0 4M", "read -P 0x55 40M 2M", "read -P 0x44 299M 1M"])?;
+    }
+    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it took is noted")]

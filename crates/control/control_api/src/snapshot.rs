@@ -55,7 +55,7 @@ pub struct SnapshotCreate {
     /// A file, or a directory with all that is in it.
     #[serde(default = "root")]
     pub path: String,
-    /// Make volatile data durable first, so that writes are held up for less.
+    /// Make volatile data durable first, so that writes are held up for less, and images of LUNs whole, with no log to be replayed.
     #[serde(default)]
     pub quiesce: bool,
 }

@@ -82,7 +82,7 @@ pub(crate) struct Inner {
     /// Bitmap blocks that get a place, and growing of the file.
     pub(crate) growing: tokio::sync::Mutex<()>,
     /// What changes where everything is holds it alone.
-    pub(crate) shape: tokio::sync::RwLock<()>,
+    pub(crate) shape: Arc<tokio::sync::RwLock<()>>,
     pub(crate) stopped: AtomicBool,
     /// Told when it has.
     pub(crate) stop_told: tokio::sync::Notify,
@@ -190,6 +190,12 @@ impl Inner {
     }
 }
 
+/// An image that nobody reads or writes, and whose file is whole without its log, until this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    _alone: tokio::sync::OwnedRwLockWriteGuard<()>,
+}
+
 pub(crate) fn entry_at(bytes: &[u8], at: usize) -> BatEntry {
     let mut entry = [0; 8];
     entry.copy_from_slice(&bytes[at..at + 8]);
@@ -244,11 +250,23 @@ impl Image {
         if self.inner.geometry.read_only {
             return Ok(());
         }
+        self.hold().await.map(drop)
+    }
+
+    /// Makes everything durable and puts it in its place, as [`Image::close`] does, and lets nothing be read or written until what this
+    /// gives is dropped: the file can be copied, or a snapshot taken of it, that is an image with no log to be replayed.
+    ///
+    /// # Errors
+    /// When the file fails, or the image has stopped.
+    pub async fn hold(&self) -> Result<Held> {
         let inner = Arc::clone(&self.inner);
         finish_anyway(async move {
-            let _alone = inner.shape.write().await;
-            inner.commit().await?;
-            inner.end_log().await
+            let alone = Arc::clone(&inner.shape).write_owned().await;
+            if !inner.geometry.read_only {
+                inner.commit().await?;
+                inner.end_log().await?;
+            }
+            Ok(Held { _alone: alone })
         })
         .await
     }

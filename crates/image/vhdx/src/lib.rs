@@ -44,6 +44,6 @@ pub use check::{Report, check};
 pub use compact::{Compacted, Progress};
 pub use create::{BLOCK_SIZE, CreateOptions, DIFFERENCING_BLOCK_SIZE, Kind, create};
 pub use error::{ImageError, ImageErrorKind, printable};
-pub use image::{Image, ImageInfo};
+pub use image::{Held, Image, ImageInfo};
 pub use open::{Mode, Opening};
 pub use vhdx_format::{DISK_SIZE_MAX, ParentLocator, Uuid};

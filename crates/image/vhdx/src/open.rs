@@ -185,7 +185,7 @@ impl Opening {
             journal: tokio::sync::Mutex::new(self.journal),
             blocks: shard_runtime::RangeLocks::default(),
             growing: tokio::sync::Mutex::new(()),
-            shape: tokio::sync::RwLock::new(()),
+            shape: std::sync::Arc::default(),
             stopped: AtomicBool::new(false),
             stop_told: tokio::sync::Notify::new(),
             begun: AtomicBool::new(false),

@@ -20,6 +20,8 @@ use crate::open::Open;
 pub(crate) struct Left {
     file: bool,
     stream: bool,
+    /// That was promised to be durable to somebody who asked for it, or is to the one who closes.
+    durably: bool,
 }
 
 impl Open {
@@ -69,10 +71,10 @@ impl Open {
         let data = self.data.write().take();
         drop(data);
         if left.stream {
-            core.remove_stream(&self).await;
+            core.remove_stream(&self, left.durably).await;
         }
         if left.file {
-            core.remove_file(&self.node, Some(&self)).await;
+            core.remove_file(&self.node, Some(&self), left.durably).await;
         } else if self.wrote.load(Ordering::Acquire)
             && let Some((parent, _)) = self.node.place()
         {
@@ -97,7 +99,9 @@ impl Open {
             let by_name = |open: &&Arc<Open>| Arc::ptr_eq(&open.node.name, &self.node.name);
             let last = !state.opens.iter().any(|open| by_name(&open));
             let last_of_stream = !state.opens.iter().any(|open| open.stream == self.stream);
-            let mut left = Left { file: last && self.node.name.is_going() && spare.is_some(), stream: false };
+            let file = last && self.node.name.is_going() && spare.is_some();
+            let durably = self.is_durable() || (file && self.node.name.goes_durably());
+            let mut left = Left { file, stream: false, durably };
             let mut lease = None;
             if let Some(stream) = state.streams.get_mut(&self.stream) {
                 lease = stream.caching.close(self.id);
@@ -105,6 +109,7 @@ impl Open {
                 stream.locks.release(self.id);
                 self.node.locked.fetch_sub(locks, Ordering::AcqRel);
                 left.stream = last_of_stream && stream.delete_pending && spare.is_some();
+                left.durably |= left.stream && stream.delete_durably;
                 if last_of_stream && !left.stream {
                     state.streams.remove(&self.stream);
                 }
@@ -153,7 +158,10 @@ impl Core {
     /// The open's stream, or the name that it came by, goes with the last open from now on (MS-FSA 2.1.5.14.3).
     pub(crate) async fn mark_deleted(self: &Arc<Self>, open: &Open) {
         if !open.stream.is_empty() {
-            open.node.state.lock().stream(&open.stream).delete_pending = true;
+            let mut state = open.node.state.lock();
+            let stream = state.stream(&open.stream);
+            stream.delete_pending = true;
+            stream.delete_durably |= open.is_durable();
             return;
         }
         if open.directory && !self.is_empty(open.node.file).await {
@@ -161,7 +169,7 @@ impl Core {
         }
         {
             let _state = open.node.state.lock();
-            open.node.name.set_going(true);
+            open.node.name.goes(open.is_durable());
         }
         if open.directory {
             self.watches.deleted(open.node.file);
@@ -174,10 +182,10 @@ impl Core {
         page.is_ok_and(|page| page.entries.is_empty())
     }
 
-    async fn remove_stream(self: &Arc<Self>, open: &Open) {
+    async fn remove_stream(self: &Arc<Self>, open: &Open, durably: bool) {
         // The last handle in the store went with the open, or the store would call the stream open.
         let name = open.stream_now();
-        match open.store().remove_stream(open.node.file, &name).await {
+        match self.store_that_is(durably).remove_stream(open.node.file, &name).await {
             Err(error) if error.kind() == StoreErrorKind::SharingViolation => {
                 tracing::warn!("a stream that was to be deleted stays: {error}");
             }
@@ -191,28 +199,26 @@ impl Core {
         self.stream_changed(open, &name, false).await;
     }
 
-    /// Removes a name when the last open that came by it is closed, and with its last name the file.
-    pub(crate) async fn remove_file(self: &Arc<Self>, node: &Pin, by: Option<&Open>) {
+    /// Removes a name when the last open that came by it is closed, and with its last name the file. Durably, if that was promised to
+    /// anybody who asked for it.
+    pub(crate) async fn remove_file(self: &Arc<Self>, node: &Pin, by: Option<&Open>, durably: bool) {
         let Some((parent, name)) = node.place() else { return };
         if self.is_shared(node) {
             // It became a share's after its deletion was asked for.
-            node.name.set_going(false);
+            node.name.stays();
             return;
         }
         let guard = self.names.lock(parent.file, &name).await;
         // It may have been renamed by another user of the store; what has its name now is not ours to remove.
         let same = self.store.lookup(parent.file, &name).await.is_ok_and(|entry| entry.file == node.file);
-        let store = match by {
-            Some(by) => by.store(),
-            None => &self.store,
-        };
+        let store = self.store_that_is(durably);
         let rows = self.may_have_extras(node).await;
         let removed = if same { store.remove(parent.file, &name).await } else { Ok(()) };
         {
             let _state = node.state.lock();
             match &removed {
                 Ok(()) => node.name.set_gone(),
-                Err(_) => node.name.set_going(false),
+                Err(_) => node.name.stays(),
             }
         }
         drop(guard);

@@ -233,7 +233,11 @@ impl Core {
     /// The store for what a client changes: durable when it is answered over a continuously available share, and through opens that
     /// write through; else as NTFS has it, durable when the file is flushed, or soon.
     pub(crate) fn store_for(&self, caller: &Caller, options: CreateOptions) -> &Arc<dyn FileStore> {
-        let durable = caller.share.write_through || options.contains(CreateOptions::WRITE_THROUGH);
+        self.store_that_is(is_durable(caller, options))
+    }
+
+    /// The store whose changes are durable when they are answered, or the one that has them durable soon.
+    pub(crate) fn store_that_is(&self, durable: bool) -> &Arc<dyn FileStore> {
         if durable { &self.store } else { &self.relaxed }
     }
 
@@ -255,4 +259,9 @@ impl Core {
         drop(spare);
         Ok(pin)
     }
+}
+
+/// Whether what a client changes is durable when it is answered.
+pub(crate) fn is_durable(caller: &Caller, options: CreateOptions) -> bool {
+    caller.share.write_through || options.contains(CreateOptions::WRITE_THROUGH)
 }

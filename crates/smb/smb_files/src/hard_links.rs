@@ -109,14 +109,14 @@ impl Open {
                 return Ok(replaced);
             }
             // Nobody opens it any more: who looked it up before finds it going.
-            node.name.set_going(true);
+            node.name.goes(self.is_durable());
         }
         let linked = self.store().link(self.node.file, (target.file, name), wanted.replace).await;
         if let Some(node) = &replaced {
             let _state = node.state.lock();
             match &linked {
                 Ok(()) => node.name.set_gone(),
-                Err(_) => node.name.set_going(false),
+                Err(_) => node.name.stays(),
             }
         }
         linked?;

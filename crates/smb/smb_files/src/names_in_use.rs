@@ -33,13 +33,16 @@ pub(crate) struct Name {
     pub(crate) place: Mutex<Place>,
     /// The name, and with the last one the file, goes with the last open that came by it.
     going: AtomicBool,
+    /// Somebody who asked for that was promised that what they change is durable: so is this, whoever is the last to close.
+    durably: AtomicBool,
     /// It is gone.
     gone: AtomicBool,
 }
 
 impl Name {
     fn new(place: Place) -> Self {
-        Self { place: Mutex::new(place), going: AtomicBool::new(false), gone: AtomicBool::new(false) }
+        let [going, durably, gone] = Default::default();
+        Self { place: Mutex::new(place), going, durably, gone }
     }
 
     fn is_at(&self, parent: FileId, name: &str) -> bool {
@@ -52,8 +55,21 @@ impl Name {
         self.going.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_going(&self, going: bool) {
-        self.going.store(going, Ordering::Release);
+    /// From now on it goes with the last open that came by it; that is durable if this asks for it, or somebody has before.
+    pub(crate) fn goes(&self, durably: bool) {
+        self.durably.fetch_or(durably, Ordering::AcqRel);
+        self.going.store(true, Ordering::Release);
+    }
+
+    /// It stays.
+    pub(crate) fn stays(&self) {
+        self.going.store(false, Ordering::Release);
+        self.durably.store(false, Ordering::Release);
+    }
+
+    /// Whether its going was promised to be durable.
+    pub(crate) fn goes_durably(&self) -> bool {
+        self.durably.load(Ordering::Acquire)
     }
 
     /// Whether it is gone.

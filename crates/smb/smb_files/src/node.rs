@@ -37,6 +37,8 @@ pub(crate) struct StreamState {
     pub(crate) name: Option<String>,
     /// The stream (not the file) goes with its last open.
     pub(crate) delete_pending: bool,
+    /// Somebody who asked for that was promised that what they change is durable: so is this, whoever is the last to close.
+    pub(crate) delete_durably: bool,
     /// When its caching changed last, and up to when the records of its opens were kept, as numbers that only rise: whoever relies
     /// on what was broken keeps them first, also where the one who broke it was dropped before it could.
     pub(crate) changed: u64,

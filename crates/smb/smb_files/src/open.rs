@@ -16,7 +16,7 @@ use crate::caching::{By, LeaseName, Link};
 use crate::changes::{Asking, Changes};
 use crate::directory::Scan;
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
+use crate::file_system::{Core, is_durable};
 use crate::node::Pin;
 use crate::notify::Watch;
 use smb_protocol::NtStatus;
@@ -337,6 +337,11 @@ impl Open {
     /// The store for what this open changes.
     pub(crate) fn store(&self) -> &Arc<dyn file_store::FileStore> {
         self.core.store_for(&self.caller, self.options)
+    }
+
+    /// Whether what it changes is durable when it is answered.
+    pub(crate) fn is_durable(&self) -> bool {
+        is_durable(&self.caller, self.options)
     }
 
     /// Who it is when it operates.

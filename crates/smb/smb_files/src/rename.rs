@@ -120,14 +120,14 @@ impl Open {
                 return Ok(replaced);
             }
             // Nobody opens it any more: who looked it up before finds it going.
-            node.name.set_going(true);
+            node.name.goes(self.is_durable());
         }
         let renamed = self.store().rename((from.file, &old_name), (target.file, name), wanted.replace).await;
         if let Some(node) = &replaced {
             let _state = node.state.lock();
             match &renamed {
                 Ok(()) => node.name.set_gone(),
-                Err(_) => node.name.set_going(false),
+                Err(_) => node.name.stays(),
             }
         }
         if let Err(error) = renamed {

@@ -253,9 +253,10 @@ impl Open {
         if !delete {
             let mut state = self.node.state.lock();
             if self.stream.is_empty() {
-                self.node.name.set_going(false);
+                self.node.name.stays();
             } else {
-                state.stream(&self.stream).delete_pending = false;
+                let stream = state.stream(&self.stream);
+                (stream.delete_pending, stream.delete_durably) = (false, false);
             }
             return Ok(());
         }

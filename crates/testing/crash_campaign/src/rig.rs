@@ -12,6 +12,7 @@ use pool::{
     CreateOptions, DiskDescription, DiskId, Epoch, Faults, Guid, MemoryWitness, NewDisk, OpenOptions, Pool,
     PoolError, QuorumWitness, Resiliency, Seq, Surroundings, Vote, WitnessFuture,
 };
+use shard_runtime::{Clock as _, Monotonic};
 use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
 
 use crate::case::{Case, Layout, Outcome, Sabotage, Stats};
@@ -63,6 +64,8 @@ pub(crate) struct Rig {
     pub(crate) case: Case,
     pub(crate) power: Arc<Power>,
     pub(crate) clock: Arc<SimClock>,
+    /// When an operation was answered last while the power was on.
+    alive: Cell<Monotonic>,
     pub(crate) surroundings: Surroundings,
     pub(crate) slots: RefCell<Vec<Slot>>,
     pub(crate) slab: u64,
@@ -173,6 +176,7 @@ impl Rig {
             case: *case,
             power,
             clock,
+            alive: Cell::default(),
             surroundings,
             slots: RefCell::default(),
             slab: wanted.slab,
@@ -408,7 +412,6 @@ impl Rig {
 
     pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
         if self.case.trace {
-            use shard_runtime::Clock;
             let seconds = self.clock.now().0 as f64 / 1e9;
             eprintln!("{seconds:9.3}s event {:6}: {}", self.power.events(), what());
         }
@@ -417,6 +420,15 @@ impl Rig {
     /// One more operation was answered.
     pub(crate) fn answered(&self) {
         self.stats.borrow_mut().operations += 1;
+        // What is only in memory is answered without power, too.
+        if !self.is_over() {
+            self.alive.set(self.clock.now());
+        }
+    }
+
+    /// When something was answered last before the power went, or the process.
+    pub(crate) fn alive(&self) -> Monotonic {
+        self.alive.get()
     }
 
     pub(crate) fn outcome(&self) -> Outcome {

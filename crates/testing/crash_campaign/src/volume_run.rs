@@ -23,6 +23,7 @@ use std::time::Duration;
 use block_device::Device;
 use file_store::{Attributes, FileId, FileKind, FileStore, NewFile, StoreError, StoreErrorKind, StoreUsage};
 use pool::{Pool, RepairParams, SpaceSpec};
+use shard_runtime::{Clock as _, Monotonic};
 use sim::{Dice, Survival, on_shard};
 use volume::{Environment, FormatOptions, Volume};
 use volume_format::layout_for;
@@ -142,8 +143,13 @@ impl Run {
         excused
     }
 
+    /// The time of the simulation.
+    fn now(&self) -> Monotonic {
+        self.rig.clock.now()
+    }
+
     fn power_returns(&self) {
-        self.model.crash();
+        self.model.crash(self.rig.alive());
         self.rig.power_returns(&self.dice);
     }
 }

@@ -46,6 +46,7 @@ macro_rules! layer {
         $(#[$about:meta])*
         $layer:ident before $below:ident:
         at once { $($known:ident() -> $value:ty;)* }
+        $(unless the layer says so { $($own:ident() -> $kept:ty = $default:expr;)* })?
         in time as $future:ident { $($name:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)* }
     ) => {
         $(#[$about])*
@@ -65,6 +66,13 @@ macro_rules! layer {
                 }
             )*
 
+            $($(
+                #[doc = concat!("See [`", stringify!($below), "::", stringify!($own), "`].")]
+                fn $own(&self) -> $kept {
+                    $default
+                }
+            )*)?
+
             $(
                 #[doc = concat!("See [`", stringify!($below), "::", stringify!($name), "`].")]
                 fn $name<'a>(&'a self, $($argument: $kind),*) -> $future<'a, $answer> {
@@ -79,6 +87,12 @@ macro_rules! layer {
                     self.0.$known()
                 }
             )*
+
+            $($(
+                fn $own(&self) -> $kept {
+                    self.0.$own()
+                }
+            )*)?
 
             $(
                 fn $name<'a>(&'a self, $($argument: $kind),*) -> $future<'a, $answer> {
@@ -117,6 +131,10 @@ layer! {
         snapshot_store() -> Option<&dyn SnapshotStore>;
         quota_store() -> Option<&dyn QuotaStore>;
     }
+    unless the layer says so {
+        // What is changed that way would pass by it.
+        volatile() -> Option<Arc<dyn FileStore>> = None;
+    }
     in time as StoreFuture {
         lookup(directory: FileId, name: &'a str) -> DirectoryEntry;
         create(directory: FileId, name: &'a str, new: NewFile) -> FileId;
@@ -134,6 +152,7 @@ layer! {
         rename_stream(file: FileId, from: &'a str, to: &'a str, replace: bool) -> ();
         open(file: FileId, options: OpenOptions) -> Arc<dyn OpenFile>;
         clone_range(source: (FileId, u64), target: (FileId, u64), len: u64) -> ();
+        sync() -> ();
         usage() -> StoreUsage;
         state_get(table: &'a str, key: &'a [u8]) -> Option<Vec<u8>>;
         state_scan(table: &'a str, prefix: &'a [u8]) -> Vec<StateRow>;

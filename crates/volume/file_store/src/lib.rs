@@ -58,6 +58,12 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// [`FileStore::sync`], closing the store, or within about a second. So after a crash the last of them may be
 /// missing, never one in the middle, and nothing of the others is torn; what a missing one has freed is as it was.
 ///
+/// **Volatile sizes** are not among them: those that a volatile write has grown, through whichever store, and those that
+/// [`OpenFile::set_size`] has grown through [`FileStore::volatile`]. They are durable with a flush of their stream, with a durable
+/// write to it as far as that reaches at least, with closing the store, or within about a second; each stream's by itself, and never
+/// before the data that they reach over. So after a crash a file that is there may be as long as it was before one of them, and a name that was made
+/// later may be there all the same. (A cut is durable when it completes, whoever makes it.)
+///
 /// **Errors.** An operation checks its arguments, then what is there, then what it needs; one that ends with an
 /// error has changed nothing, unless the error is [`StoreErrorKind::Io`], [`StoreErrorKind::Corrupt`] or
 /// [`StoreErrorKind::Stopped`]. (Writing or cloning data that runs out of space half-way may have changed some of
@@ -190,9 +196,12 @@ pub trait FileStore: Send + Sync + 'static {
         None
     }
 
-    /// Makes all changes durable that have completed.
+    /// Makes all volatile changes durable that have completed: names, attributes, times, security, streams and their names, state.
     ///
-    /// The default is for a store that has only durable changes.
+    /// It makes no data durable, and so no volatile size, which would speak of it (see there): that is what [`OpenFile::flush`] is for.
+    /// A file is there by its name afterwards, as long as it was when that was last durable.
+    ///
+    /// The default is for a store whose changes are all durable when they complete.
     fn sync(&self) -> StoreFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -259,7 +268,8 @@ pub trait OpenFile: Send + Sync + 'static {
     /// Writes `data`, growing the file as needed.
     fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> StoreFuture<'_, ()>;
 
-    /// Makes all completed writes of this file durable, and all changes of the store that have completed.
+    /// Makes all completed writes of this stream durable, and how long it is; and all volatile changes of the store that have completed,
+    /// as [`FileStore::sync`] does. Data and volatile sizes of others are theirs to flush.
     fn flush(&self) -> StoreFuture<'_, ()>;
 
     /// Compares `expected` with the bytes at `offset` and, if equal, writes `data`, which is as long, there

@@ -155,7 +155,7 @@ impl FileStore for MemoryStore {
         at_once(lock(&self.state).clone_range(source, target, len))
     }
 
-    /// As durable as its other changes are.
+    /// As durable as its other changes are, sizes too: it outlives no crash, so that there is nothing for a sync to do.
     fn volatile(&self) -> Option<Arc<dyn FileStore>> {
         Some(Arc::new(Self { state: Arc::clone(&self.state) }))
     }

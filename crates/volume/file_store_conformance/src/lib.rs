@@ -185,6 +185,7 @@ pub const CHECKS: &[Check] = checks! {
     "side by side: snapshots and writes" => snapshots::together,
     "volatile changes are seen" => volatile::seen,
     "volatile changes and crashes" => volatile::crashes,
+    "volatile sizes and crashes" => volatile::sizes,
     "random operations" => random::operations,
 };
 

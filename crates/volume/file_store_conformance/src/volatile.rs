@@ -1,4 +1,4 @@
-//! Volatile changes: seen at once, durable in order, and with what is durable after them.
+//! Volatile changes: seen at once, durable in order, and with what is durable after them. Volatile sizes: durable with their file.
 
 use block_device::Durability;
 use file_store::{
@@ -99,4 +99,60 @@ pub(crate) async fn crashes(p: &Probe<'_>) -> Outcome {
     let Some(left) = p.after_crash().await else { return Ok(()) };
     let open = p.done("open", left.open(c, OpenOptions::shared(Access::READ)).await)?;
     p.is("what was written durably", &open, b"content").await
+}
+
+/// After a crash: a size that nobody flushed may be missing, and one that its file's flush has covered may not, nor one that waits
+/// for a while. What is there of a file is never longer than its data.
+pub(crate) async fn sizes(p: &Probe<'_>) -> Outcome {
+    let (store, root) = (p.store(), p.root());
+    let relaxed = store.volatile().unwrap_or_else(|| Store::clone(&store));
+    let mut files = Vec::new();
+    for name in ["written", "set", "other"] {
+        let file = p.done("create", relaxed.create(root, name, new(FileKind::File)).await)?;
+        let open = p.done("open", relaxed.open(file, OpenOptions::shared(Access::READ_WRITE)).await)?;
+        files.push((name, file, open));
+    }
+    // What each holds after a crash now: all of it, or what there was before of those that `may_lack` it.
+    let holds = async |all: [&[u8]; 3], may_lack: [Option<&[u8]>; 3]| {
+        let Some(left) = p.after_crash().await else { return Ok(()) };
+        for (((name, file, _), wanted), before) in files.iter().zip(all).zip(may_lack) {
+            p.equal(name, p.done("lookup", left.lookup(left.root(), name).await)?.file, *file)?;
+            let open = p.done("open", left.open(*file, OpenOptions::shared(Access::READ)).await)?;
+            match before.filter(|before| before.len() as u64 == open.size()) {
+                Some(before) => p.is(name, &open, before).await?,
+                None => p.is(name, &open, wanted).await?,
+            }
+        }
+        Ok(())
+    };
+    let [(_, _, written), (_, _, set), (_, _, other)] = &files[..] else { return Ok(()) };
+    p.done("write", written.write(0, buffer(b"content"), Durability::Volatile).await)?;
+    p.done("set_size", set.set_size(5).await)?;
+    p.done("sync", relaxed.sync().await)?;
+    holds([b"content", b"\0\0\0\0\0", b""], [Some(b""), Some(b""), None]).await?;
+    // The flush of one is none of the others' sizes.
+    p.done("flush", other.flush().await)?;
+    holds([b"content", b"\0\0\0\0\0", b""], [Some(b""), Some(b""), None]).await?;
+    p.done("flush", written.flush().await)?;
+    p.done("flush", set.flush().await)?;
+    holds([b"content", b"\0\0\0\0\0", b""], [None; 3]).await?;
+    // A sync in between takes nothing from a flush that comes after, nor from a durable write.
+    p.done("write", written.write(7, buffer(b" and more"), Durability::Volatile).await)?;
+    p.done("set_size", set.set_size(9).await)?;
+    p.done("sync", store.sync().await)?;
+    p.done("flush", written.flush().await)?;
+    p.done("write", set.write(0, buffer(b"x"), Durability::Durable).await)?;
+    let grown: [&[u8]; 3] = [b"content and more", b"x\0\0\0\0\0\0\0\0", b""];
+    holds(grown, [None, Some(b"x\0\0\0\0"), None]).await?;
+    p.done("write", other.write(0, buffer(b"late"), Durability::Volatile).await)?;
+    p.eventually("volatile sizes are durable soon", || async {
+        let Some(left) = p.after_crash().await else { return Ok(true) };
+        let mut all = true;
+        for (_, file, open) in &files {
+            all &= p.done("info", left.info(*file).await)?.size == open.size();
+        }
+        Ok(all)
+    })
+    .await?;
+    holds([grown[0], grown[1], b"late"], [None; 3]).await
 }

@@ -1,4 +1,5 @@
-//! The task of an open volume: saves what streams left behind, deletes removed files, has freed clusters zeroed (`freed.rs`).
+//! The tasks of an open volume: one saves what streams left behind, deletes removed files, has freed clusters zeroed (`freed.rs`);
+//! one makes changes durable and commits them; one saves sizes (`saving.rs`). None waits for another.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,28 +14,25 @@ use shard_runtime::Monotonic;
 use crate::core::Core;
 use crate::database::{database_error, stopped};
 use crate::lent;
-use crate::registry::Pin;
 use crate::tables::ORPHANS;
 
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.
 pub(crate) const EXTENTS_PER_ROUND: usize = 4096;
 /// How long the task lets work come together, so that many small files cost a few commits and flushes.
 const GATHER: Duration = Duration::from_millis(50);
-/// How often the times of writes to streams in use are committed: a crash makes them older by that at most, also those of a disk that
-/// is never closed.
-const TIMES: Duration = Duration::from_secs(60);
 /// How long the task sleeps when nobody wakes it; it then tries again what failed.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// How long changes are in the metadata log only: what an opening after a crash has to replay, and how often the database is written
 /// when little happens.
 const COMMIT_AFTER: Duration = Duration::from_secs(1);
-/// How long volatile changes are in memory only: what a crash takes back. Sizes that nobody asked to be durable take as long as
-/// [`COMMIT_AFTER`].
+/// How long volatile changes are in memory only: what a crash takes back.
 const SETTLE_AFTER: Duration = Duration::from_millis(500);
+/// How long sizes that nobody asked to be durable are in memory only, but for the flush of the data that they speak of.
+const SIZES_AFTER: Duration = Duration::from_secs(1);
 
-/// Makes volatile changes durable a while after the first of them, and commits what was changed a while after that; with it what
-/// files have grown by. Ends soon after the volume is closed, or has stopped.
+/// Makes volatile changes durable a while after the first of them, and commits what was changed a while after that. Ends soon after
+/// the volume is closed, or has stopped.
 pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
     loop {
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
@@ -46,17 +44,34 @@ pub(crate) async fn commit_now_and_then(core: Weak<Core>) {
         }
         shard_runtime::sleep(SETTLE_AFTER).await;
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
-        // By itself, as saving sizes may wait. A batch that fails stops the volume, which says so.
+        // A batch that fails stops the volume, which says so.
         let _ = strong.metadata.settle(strong.metadata.last_change()).await;
         drop(strong);
         shard_runtime::sleep(COMMIT_AFTER - SETTLE_AFTER).await;
         let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
-        // What fails here is tried again, and told when the file is flushed or closed. Of files that nobody has open, too: the
-        // background task, which saves it as well, may be zeroing for minutes.
-        let _ = strong.save_sizes_left().await;
-        let _ = strong.save_sizes().await;
         // A commit that fails stops the volume, which says so.
         let _ = strong.metadata.change_committed(|_| Ok(())).await;
+    }
+}
+
+/// Makes durable what files have grown by a while after the first of them has. A task of its own: settling waits for no flush of
+/// data, nor do the sizes of files that were closed wait for the background task, which may be zeroing for minutes. Ends soon after the
+/// volume is closed, or has stopped.
+pub(crate) async fn save_sizes_now_and_then(core: Weak<Core>) {
+    loop {
+        let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
+        let grown = Arc::clone(&strong.grown);
+        // The volume can be dropped meanwhile.
+        drop(strong);
+        if shard_runtime::timeout(PAUSE, grown.notified()).await.is_none() {
+            continue;
+        }
+        shard_runtime::sleep(SIZES_AFTER).await;
+        let Some(strong) = core.upgrade().filter(|core| core.check_open().is_ok()) else { return };
+        // What fails here is tried again, and told when the file is flushed or closed.
+        if strong.save_sizes().await.is_err() {
+            grown.notify_one();
+        }
     }
 }
 
@@ -97,23 +112,6 @@ impl Core {
             core.attention.notify_one();
             Ok(())
         });
-    }
-
-    /// At the end, nobody works with the streams any more: what they and those before them know is committed.
-    pub(crate) async fn save_everything(self: &Arc<Self>) -> Result<(), StoreError> {
-        self.save_unsaved().await?;
-        let streams = self.registry.lock().streams();
-        for stream in streams {
-            let Some(unsaved) = stream.unsaved() else { continue };
-            stream.flush_growth(self).await?;
-            let key = stream.key;
-            let saved = self.metadata.change(move |session| {
-                let saved = session.save_stream(key, unsaved.size, unsaved.written);
-                session.fatal(saved)
-            });
-            saved.await?;
-        }
-        self.give_back_everything().await
     }
 
     /// Deletes what was removed, but in use when the volume was last open. Before anything else is asked of it.
@@ -165,98 +163,6 @@ impl Core {
             Ok(true)
         });
         purged.await
-    }
-
-    /// Commits sizes and times that streams had when their last user left them.
-    pub(crate) async fn save_unsaved(self: &Arc<Self>) -> Result<(), StoreError> {
-        let all = self.registry.lock().all_unsaved();
-        if all.is_empty() {
-            return Ok(());
-        }
-        if all.iter().any(|(_, unsaved)| unsaved.size > unsaved.durable_size) {
-            // The size may only become durable with the data it speaks of.
-            self.device.flush().await?;
-        }
-        let core = Arc::clone(self);
-        let saved = self.metadata.change_as(Durability::Volatile, move |session| {
-            let mut saved = Vec::new();
-            for (key, known) in all {
-                // A stream that was opened again saves its own, and what it left behind is not what the flush has made durable,
-                // though it may have the same size. A time that was set meanwhile counts.
-                let now = core.registry.lock().unsaved(key).filter(|now| now.is_still(&known));
-                let Some(now) = now else { continue };
-                let stored = session.save_stream(key, now.size, now.written);
-                session.fatal(stored)?;
-                saved.push((key, now));
-            }
-            Ok(saved)
-        });
-        for (key, now) in saved.await? {
-            self.registry.lock().take_unsaved(key, now);
-        }
-        Ok(())
-    }
-
-    /// [`Core::save_unsaved`] beside the background task; closing waits for it.
-    async fn save_sizes_left(self: &Arc<Self>) -> Result<(), StoreError> {
-        if self.full {
-            return Ok(());
-        }
-        let _operation = self.begin()?;
-        self.save_unsaved().await
-    }
-
-    /// Saves how far files in use have grown without having been flushed: a size that nobody has asked to be durable is so soon.
-    async fn save_sizes(self: &Arc<Self>) -> Result<(), StoreError> {
-        if self.full {
-            return Ok(());
-        }
-        let streams = self.registry.lock().streams_grown();
-        for stream in streams {
-            // In use until this has ended: so nobody else brings it into memory meanwhile.
-            let Some(stream) = self.registry.lock().pin(stream.key) else { continue };
-            let pin = Pin::new(Arc::clone(self), stream);
-            let stream = pin.stream();
-            let _operation = self.begin()?;
-            let _changing = self.pause.read().await;
-            // A slow write keeps no other file waiting: its own comes next time.
-            let Ok(_sizing) = stream.sizing.try_lock() else {
-                self.metadata.shared.waiting.notify_one();
-                continue;
-            };
-            if stream.size() > stream.durable_size() {
-                stream.commit_size(self, stream.size()).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Commits when streams in use were last written, now and then.
-    async fn save_times(self: &Arc<Self>) -> Result<(), StoreError> {
-        if self.full || !is_due(&self.saved_times, self.clock.now(), TIMES) {
-            return Ok(());
-        }
-        if self.registry.lock().streams_written().is_empty() {
-            return Ok(());
-        }
-        let core = Arc::clone(self);
-        let saved = self.metadata.change_as(Durability::Volatile, move |session| {
-            // Looked up here: a time that somebody sets is set on this thread, and counts.
-            let streams = core.registry.lock().streams_written();
-            let mut saved = Vec::with_capacity(streams.len());
-            for stream in streams {
-                let written = stream.written.load(Ordering::Acquire);
-                let stored = session.save_written(stream.key.0, written);
-                session.fatal(stored)?;
-                saved.push((stream, written));
-            }
-            Ok(saved)
-        });
-        for (stream, written) in saved.await? {
-            // A later write keeps its later time.
-            let _ = stream.written.compare_exchange(written, 0, Ordering::AcqRel, Ordering::Acquire);
-        }
-        Ok(())
     }
 
     /// One round of everything; whether there is more to do.

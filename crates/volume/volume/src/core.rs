@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) quota_mode: ModeSeen,
     /// Wakes the task that counts for them.
     pub(crate) count_quotas: Arc<Notify>,
+    /// A stream is longer than the database knows, in use or left: wakes the task that saves sizes.
+    pub(crate) grown: Arc<Notify>,
     /// Wakes the background task.
     pub(crate) attention: Notify,
     /// No operation begins any more.

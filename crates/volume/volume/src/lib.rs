@@ -6,6 +6,7 @@
 //!  OpenFile data   ──► Stream: extents in memory ──► device, in place, no metadata
 //!                        hole? map it, and ahead of a stream   shared? replace by a copy
 //!  background      ──► freed clusters → zeroed → free (freed.rs, part by part); content of removed files, of deleted snapshots
+//!                  ──► sizes that nobody has flushed: once a second, with one flush for all (saving.rs)
 //!  SnapshotStore   ──► all changes paused ─► records and names copied, maps linked (trees.rs, links.rs)
 //! ```
 //! Vocabulary: a *cluster* is 64 KiB; an *extent* maps clusters of a stream to clusters of the device; a *map* is a set of
@@ -73,6 +74,7 @@ mod replay;
 mod reserve;
 mod room;
 mod rows;
+mod saving;
 mod shadow;
 mod sizes;
 mod snapshots;

@@ -435,6 +435,23 @@ impl Session<'_> {
         self.put_inode(file, &inode)
     }
 
+    /// Stores how long a stream has become, if that is longer than what is stored, and when it was written; whether it is now.
+    pub(crate) fn save_growth(
+        &mut self,
+        key: StreamKey,
+        size: u64,
+        written: u64,
+    ) -> Result<bool, StoreError> {
+        if !self.has_inode(key.0)? {
+            return Ok(false);
+        }
+        let streams = self.inode(key.0)?.streams;
+        if !streams.iter().any(|record| record.id == key.1 && record.size < size) {
+            return Ok(false);
+        }
+        self.save_stream(key, size, written).map(|()| true)
+    }
+
     /// Stores when a stream of a file was last written, and not how long it is.
     pub(crate) fn save_written(&mut self, file: u64, written: u64) -> Result<(), StoreError> {
         // Removed, and in use still, or written to by nobody after all.

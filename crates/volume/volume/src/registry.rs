@@ -303,7 +303,7 @@ impl Drop for Pin {
         if left.save {
             self.core.attention.notify_one();
             // Whoever opens it again meanwhile has it saved with what is open.
-            self.core.metadata.shared.waiting.notify_one();
+            self.core.grown.notify_one();
         }
         if left.delete {
             self.core.delete_later(self.stream.key.0);

@@ -7,6 +7,8 @@
 //! * Cutting: the smaller size is committed before clusters go, so that a crash leaves clusters, not a hole in the
 //!   file. A cut is durable when it completes, whoever makes it.
 //!
+//! Whoever has grown a stream by volatile writes lets it be: what grew is saved with others' after one flush for all (`saving.rs`).
+//!
 //! A size that has been saved by a volatile change is the database's, and not durable yet: [`Stream::settle`] makes it so.
 
 use std::sync::atomic::Ordering;
@@ -19,7 +21,29 @@ use crate::core::Core;
 use crate::database::no_room_to_grow;
 use crate::stream::{Stream, check_range};
 
+/// A cut under way, from before the database is asked to know the smaller size until everybody sees it. Under `sizing`.
+struct Cutting<'a>(&'a Stream);
+
+impl<'a> Cutting<'a> {
+    fn begin(stream: &'a Stream) -> Self {
+        stream.cuts.fetch_add(1, Ordering::AcqRel);
+        Self(stream)
+    }
+}
+
+impl Drop for Cutting<'_> {
+    fn drop(&mut self) {
+        self.0.cuts.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
 impl Stream {
+    /// How often the stream was cut; `None` while it is being cut.
+    pub(crate) fn cuts(&self) -> Option<u64> {
+        let cuts = self.cuts.load(Ordering::Acquire);
+        cuts.is_multiple_of(2).then_some(cuts)
+    }
+
     /// Lets everybody see a size; the database learns of it later.
     pub(crate) fn show_size(&self, size: u64) {
         if self.size.swap(size, Ordering::AcqRel) != size {
@@ -30,7 +54,7 @@ impl Stream {
     /// As [`Stream::show_size`], of one that the database is to know soon.
     pub(crate) fn show_grown(&self, core: &Core, size: u64) {
         self.show_size(size);
-        core.metadata.shared.waiting.notify_one();
+        core.grown.notify_one();
     }
 
     /// Commits `size` and shows it. Under `sizing`.
@@ -38,6 +62,7 @@ impl Stream {
         if size == self.durable_size() && size == self.size() {
             return self.settle(core).await;
         }
+        let _cutting = (size < self.size()).then(|| Cutting::begin(self));
         self.flush_growth(core).await?;
         let (key, written) = (self.key, self.written.load(Ordering::Acquire));
         core.metadata
@@ -98,6 +123,7 @@ impl Stream {
     /// Makes completed writes and the size durable, and all changes of the volume that have completed.
     pub(crate) async fn flush(&self, core: &Core) -> Result<(), StoreError> {
         let changed = core.metadata.last_change();
+        // A size that is saved from now on is among what the file stands on.
         if self.durable_size() == self.size() {
             core.device.flush().await?;
         } else {
@@ -105,7 +131,8 @@ impl Stream {
             core.device.flush().await?;
             self.commit_size(core, self.size()).await?;
         }
-        core.metadata.settle(changed).await
+        core.metadata.settle(changed).await?;
+        self.settle(core).await
     }
 
     /// Whether the size may become another one, though others have the stream open: `by` is the open that changes it, if it is one.

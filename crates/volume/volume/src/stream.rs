@@ -64,6 +64,8 @@ pub(crate) struct Stream {
     pub(crate) blocks: RangeLocks,
     pub(crate) clusters: RangeLocks,
     pub(crate) sizing: tokio::sync::Mutex<()>,
+    /// Begins and ends of cuts; odd while one is under way.
+    pub(crate) cuts: AtomicU64,
     pub(crate) resized: Notify,
     pub(crate) ahead: Ahead,
     /// Held by whoever reserves space below; before all other locks.
@@ -84,6 +86,7 @@ impl Stream {
             blocks: RangeLocks::default(),
             clusters: RangeLocks::default(),
             sizing: tokio::sync::Mutex::new(()),
+            cuts: AtomicU64::new(0),
             resized: Notify::new(),
             ahead: Ahead::default(),
             reserving: tokio::sync::Mutex::new(()),

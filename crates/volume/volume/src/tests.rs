@@ -10,6 +10,7 @@ mod folding;
 mod freed;
 mod full;
 mod full_area;
+mod growth;
 mod log_feature;
 mod metadata_log;
 mod names;

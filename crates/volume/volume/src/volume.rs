@@ -11,7 +11,7 @@ use redb::Database;
 use shard_runtime::{Clock, Entropy, spawn_local};
 use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATURES, layout_for};
 
-use crate::background::commit_now_and_then;
+use crate::background::{commit_now_and_then, save_sizes_now_and_then};
 use crate::charges::count_now_and_then;
 use crate::clusters::StreamKey;
 use crate::core::{Core, clear};
@@ -254,6 +254,7 @@ impl Volume {
             saved_times: Default::default(),
             quota_mode: Default::default(),
             count_quotas: Default::default(),
+            grown: Default::default(),
             attention: Default::default(),
             closing: Default::default(),
             operations: Default::default(),
@@ -268,6 +269,7 @@ impl Volume {
         spawn_local(Arc::clone(&core).in_background());
         spawn_local(load::watch_size(Arc::downgrade(&core)));
         spawn_local(commit_now_and_then(Arc::downgrade(&core)));
+        spawn_local(save_sizes_now_and_then(Arc::downgrade(&core)));
         spawn_local(count_now_and_then(Arc::downgrade(&core)));
         Ok(Arc::new(Self { core, durability: Durability::Durable }))
     }

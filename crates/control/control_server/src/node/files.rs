@@ -48,13 +48,9 @@ impl Node {
 
     /// Refuses to change a file that a LUN is made of, or a directory above one.
     pub(crate) fn refuse_lun_file(&self, volume: &str, path: &str) -> Result<(), Problem> {
-        let names = |path: &str| -> Vec<String> {
-            path.split('/').filter(|name| !name.is_empty()).map(upcase::upper).collect()
-        };
-        let wanted = names(path);
         let lun = self.config.with(|config| {
             let mut luns = config.luns.iter().filter(|lun| self.is_on(*lun, volume));
-            luns.find(|lun| names(&lun.path).starts_with(&wanted)).map(|lun| lun.name.clone())
+            luns.find(|lun| is_at_or_below(&lun.path, path)).map(|lun| lun.name.clone())
         });
         match lun {
             Some(lun) => Err(Problem::new(Code::InUse, format!("{path} holds the data of LUN {lun}."))
@@ -292,4 +288,12 @@ impl Node {
         let (written, ()) = tokio::join!(writing, feeding);
         written
     }
+}
+
+/// Whether one path of a volume is another one, or leads to something below it; names are the same in any case.
+pub(super) fn is_at_or_below(path: &str, above: &str) -> bool {
+    let names = |path: &str| -> Vec<String> {
+        path.split('/').filter(|name| !name.is_empty()).map(upcase::upper).collect()
+    };
+    names(path).starts_with(&names(above))
 }

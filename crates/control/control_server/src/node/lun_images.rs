@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use block_device::BlockDevice as _;
 use control_api::{Code, FileProvision, LunConfig, LunCreate, LunFormat, Problem, Provisioned};
-use vhdx::Mode;
+use vhdx::{Held, Mode};
 
+use super::files::is_at_or_below;
 use super::{Node, to_its_end};
 use crate::backend::ImageNow;
 use crate::images::{self, ImagePlace};
@@ -39,6 +40,17 @@ impl Node {
     pub(super) fn image_now(&self, lun: &str) -> Option<ImageNow> {
         let images = self.backends.iscsi.images();
         images.into_iter().find(|(name, _)| name == lun).map(|(_, image)| image)
+    }
+
+    /// Holds the images of LUNs at or below a path of a volume, whole and with no log to be replayed, until what this gives is dropped: a
+    /// snapshot that is taken meanwhile has them so.
+    pub(super) async fn hold_images(&self, volume: &str, path: &str) -> Result<Vec<Held>, Problem> {
+        let luns = self.config.with(|config| {
+            let images = config.luns.iter().filter(|lun| lun.format == LunFormat::Vhdx);
+            let there = images.filter(|lun| self.is_on(*lun, volume) && is_at_or_below(&lun.path, path));
+            there.map(|lun| lun.name.clone()).collect()
+        });
+        self.backends.iscsi.hold_images(luns).await
     }
 
     /// A request for a LUN of an image, with the blocks that its disk has; others as they are.

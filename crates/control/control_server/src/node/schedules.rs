@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use control_api::{Code, Done, Problem, SnapshotSchedule, check_name};
 use file_store::{FileStore, Snapshot, StateChange};
+use vhdx::Held;
 
 use super::snapshots::{stamp, take};
 use super::{Node, confirm, missing};
@@ -124,20 +125,42 @@ async fn put(store: &dyn FileStore, name: &str, value: Option<Vec<u8>>) -> Resul
     store.state_write(vec![change]).await.map_err(|error| problem(&error))
 }
 
-/// Takes and deletes what is due of a schedule.
-async fn run(store: &dyn FileStore, schedule: &SnapshotSchedule, now: u64) -> Result<(), Problem> {
+/// The snapshots of a schedule.
+async fn own(store: &dyn FileStore, schedule: &SnapshotSchedule) -> Result<Vec<Snapshot>, Problem> {
+    let all = with_snapshots(store)?.snapshots().await.map_err(|error| problem(&error))?;
+    Ok(all.into_iter().filter(|snapshot| snapshot.maker == schedule.name).collect())
+}
+
+/// When they were taken, in seconds since 1970.
+fn times(own: &[Snapshot]) -> Vec<u64> {
+    own.iter().map(|snapshot| snapshot.created / NANOS).collect()
+}
+
+/// Schedules of a store, each with whether a snapshot is to be taken of it now.
+async fn with_due(store: &dyn FileStore, now: u64) -> Result<Vec<(SnapshotSchedule, bool)>, Problem> {
+    let mut all = Vec::new();
+    for schedule in schedules(store).await? {
+        let due = is_due(&schedule, &times(&own(store, &schedule).await?), now);
+        all.push((schedule, due));
+    }
+    Ok(all)
+}
+
+/// Takes and deletes what is due of a schedule; images are `held` until it is taken.
+async fn run(
+    store: &dyn FileStore,
+    schedule: &SnapshotSchedule,
+    now: u64,
+    held: Vec<Held>,
+) -> Result<(), Problem> {
     let snapshots = with_snapshots(store)?;
-    let own = async || -> Result<Vec<Snapshot>, Problem> {
-        let all = snapshots.snapshots().await.map_err(|error| problem(&error))?;
-        Ok(all.into_iter().filter(|snapshot| snapshot.maker == schedule.name).collect())
-    };
-    let times = |own: &[Snapshot]| own.iter().map(|snapshot| snapshot.created / NANOS).collect::<Vec<_>>();
-    let mut there = own().await?;
+    let mut there = own(store, schedule).await?;
     if is_due(schedule, &times(&there), now) {
         let name = format!("{}-{}", schedule.name, stamp(now));
         take(store, name, &schedule.path, schedule.quiesce, &schedule.name).await?;
-        there = own().await?;
+        there = own(store, schedule).await?;
     }
+    drop(held);
     let gone = overdue(schedule, &times(&there));
     for snapshot in there.iter().filter(|snapshot| gone.contains(&(snapshot.created / NANOS))) {
         snapshots.delete_snapshot(snapshot.id).await.map_err(|error| problem(&error))?;
@@ -202,28 +225,39 @@ impl Node {
         };
         let (_, now) = self.times();
         for volume in open {
-            let ran = self.with_store(&volume, async move |store: Arc<dyn FileStore>| {
-                if store.snapshot_store().is_none() {
-                    return Ok(Vec::new());
+            let found = self.with_store(&volume, async move |store: Arc<dyn FileStore>| {
+                match store.snapshot_store() {
+                    Some(_) => with_due(&*store, now).await,
+                    None => Ok(Vec::new()),
                 }
-                let mut failed = Vec::new();
-                for schedule in schedules(&*store).await? {
-                    if let Err(problem) = run(&*store, &schedule, now).await {
-                        failed.push((schedule.name, problem));
-                    }
-                }
-                Ok(failed)
             });
-            match ran.await {
-                Ok(failed) => {
-                    for (schedule, problem) in failed {
-                        tracing::warn!(volume, schedule, %problem, "a scheduled snapshot was not taken");
-                    }
-                }
+            let found = match found.await {
+                Ok(found) => found,
                 // It is about to close, or says elsewhere why it does not serve.
-                Err(problem) => tracing::debug!(volume, %problem, "schedules could not be looked at"),
+                Err(problem) => {
+                    tracing::debug!(volume, %problem, "schedules could not be looked at");
+                    continue;
+                }
+            };
+            for (schedule, due) in found {
+                let name = schedule.name.clone();
+                if let Err(problem) = self.run_schedule(&volume, schedule, due, now).await {
+                    tracing::warn!(volume, schedule = name, %problem, "a scheduled snapshot was not taken");
+                }
             }
         }
+    }
+
+    async fn run_schedule(
+        &self,
+        volume: &str,
+        schedule: SnapshotSchedule,
+        due: bool,
+        now: u64,
+    ) -> Result<(), Problem> {
+        let quiesces = due && schedule.quiesce;
+        let held = if quiesces { self.hold_images(volume, &schedule.path).await? } else { Vec::new() };
+        self.with_store(volume, async move |store| run(&*store, &schedule, now, held).await).await
     }
 }
 

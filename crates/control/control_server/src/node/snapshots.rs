@@ -115,8 +115,10 @@ impl Node {
     pub async fn snapshot_create(&self, volume: &str, request: SnapshotCreate) -> Result<Snapshot, Problem> {
         let (volume_name, (_, now)) = (volume.to_owned(), self.times());
         let name = request.name.unwrap_or_else(|| format!("at-{}", stamp(now)));
+        let held = if request.quiesce { self.hold_images(volume, &request.path).await? } else { Vec::new() };
         self.with_store(volume, async move |store| {
             let taken = take(&*store, name, &request.path, request.quiesce, "").await?;
+            drop(held);
             Ok(shown(&volume_name, taken, None))
         })
         .await

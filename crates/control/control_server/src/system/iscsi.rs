@@ -61,6 +61,8 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn images(&self) -> Vec<(String, ImageNow)>;
     /// Gives the disk in a unit's image another size.
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()>;
+    /// Holds the images of these LUNs as they are; see [`IscsiBackend::hold_images`].
+    fn hold_images(&self, luns: Vec<String>) -> Work<'_, Vec<vhdx::Held>>;
     /// What initiators do with units now, with the volume of each.
     fn flows(&self) -> Vec<FlowOn>;
     /// What their volumes can do.
@@ -363,6 +365,10 @@ impl IscsiBackend for Iscsi {
 
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {
         self.units.resize_image(lun, size)
+    }
+
+    fn hold_images(&self, luns: Vec<String>) -> Work<'_, Vec<vhdx::Held>> {
+        self.units.hold_images(luns)
     }
 
     fn flows(&self) -> Vec<FlowOn> {

@@ -2,6 +2,7 @@
 
 mod apply;
 mod file;
+mod held;
 mod medium;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use scsi_disk::{
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
+use vhdx::Held;
 
 use self::file::{Kept, Refused, Watch, end_watch, watch};
 use self::medium::{Disk, Source, watch_medium};
@@ -447,6 +449,10 @@ impl UnitBackend for SystemUnits {
             });
             resized.await
         })
+    }
+
+    fn hold_images(&self, luns: Vec<String>) -> Work<'_, Vec<Held>> {
+        Box::pin(self.hold(luns))
     }
 
     fn flows(&self) -> Vec<FlowOn> {

@@ -5,6 +5,7 @@ mod chains;
 mod conforms;
 mod crash;
 mod damage;
+mod held;
 mod meddled;
 mod moves;
 mod qemu;

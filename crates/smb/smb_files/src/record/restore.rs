@@ -164,11 +164,13 @@ impl Core {
         }
         let mut state = open.node.state.lock();
         if open.stream.is_empty() && record.delete_pending {
-            open.node.name.set_going(true);
+            // The record does not tell who has asked for that: it may have been somebody to whom it was promised durably.
+            open.node.name.goes(true);
         }
         let stream = state.stream(&open.stream);
         if !open.stream.is_empty() {
             stream.delete_pending |= record.delete_pending;
+            stream.delete_durably |= record.delete_pending;
         }
         match &lease {
             Some(view) => stream.caching.restore_lease(open.id, view),

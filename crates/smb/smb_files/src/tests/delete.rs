@@ -5,6 +5,9 @@ use smb_protocol::fscc::file::{
 };
 use smb_protocol::wire::Wire;
 
+use file_store::StoreFuture;
+use test_layers::{Layered, StoreLayer};
+
 use super::*;
 
 async fn dispose(open: &Arc<Open>, delete: bool) -> NtStatus {
@@ -283,6 +286,79 @@ fn what_a_share_serves_stays_for_every_other_share() {
         let open = f.open("a\\b", &Ask::open().options(CreateOptions::DELETE_ON_CLOSE)).await;
         open.close(false).await.unwrap();
         assert_eq!(f.status("a\\b", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
+        f.assert_clean();
+    });
+}
+
+/// A store that remembers what was removed, and whether that was durable; it has a twin with volatile changes.
+struct Removals {
+    below: Arc<MemoryStore>,
+    durably: bool,
+    seen: Seen,
+}
+
+/// Names that were removed, each with whether that was durable.
+type Seen = Arc<Mutex<Vec<(String, bool)>>>;
+
+impl StoreLayer for Removals {
+    fn below(&self) -> &dyn FileStore {
+        &*self.below
+    }
+    fn volatile(&self) -> Option<Arc<dyn FileStore>> {
+        let (below, seen) = (Arc::clone(&self.below), Arc::clone(&self.seen));
+        Some(Arc::new(Layered(Self { below, durably: false, seen })))
+    }
+    fn remove<'a>(&'a self, directory: FileId, name: &'a str) -> StoreFuture<'a, ()> {
+        self.seen.lock().push((name.to_owned(), self.durably));
+        self.below.remove(directory, name)
+    }
+    fn remove_stream<'a>(&'a self, file: FileId, stream: &'a str) -> StoreFuture<'a, ()> {
+        self.seen.lock().push((stream.to_owned(), self.durably));
+        self.below.remove_stream(file, stream)
+    }
+}
+
+/// What was promised to be durable to whoever asked for a deletion is so, whoever is the last to close.
+#[test]
+fn a_deletion_is_as_durable_as_it_was_promised() {
+    let seen = Seen::default();
+    let shown = Arc::clone(&seen);
+    let on =
+        move |below| Arc::new(Layered(Removals { below, durably: true, seen: shown })) as Arc<dyn FileStore>;
+    run_on(on, move |f| async move {
+        let options = |durable| if durable { CreateOptions::WRITE_THROUGH } else { CreateOptions::NONE };
+        for name in ["f", "f:s"] {
+            for on_close in [false, true] {
+                for (asker, last) in [(false, false), (false, true), (true, false), (true, true)] {
+                    f.file("f", b"").await;
+                    f.file("f:s", b"").await;
+                    let of_asker =
+                        if on_close { CreateOptions::DELETE_ON_CLOSE } else { CreateOptions::NONE };
+                    let asks = f.open(name, &Ask::open().options(options(asker) | of_asker)).await;
+                    let other = f.open(name, &Ask::open().options(options(last))).await;
+                    if !on_close {
+                        assert_eq!(dispose(&asks, true).await, NtStatus::SUCCESS);
+                    }
+                    asks.close(false).await.unwrap();
+                    assert_eq!(std::mem::take(&mut *seen.lock()), []);
+                    other.close(false).await.unwrap();
+                    let removed = std::mem::take(&mut *seen.lock());
+                    let gone = name.rsplit(':').next().unwrap().to_owned();
+                    let durably = asker || last;
+                    assert_eq!(removed, [(gone, durably)], "{name}: asked for by {asker}, closed by {last}");
+                }
+            }
+        }
+        // What was taken back is asked for anew.
+        f.file("f", b"").await;
+        let durable = f.open("f", &Ask::open().options(CreateOptions::WRITE_THROUGH)).await;
+        let other = f.open("f", &Ask::open()).await;
+        assert_eq!(dispose(&durable, true).await, NtStatus::SUCCESS);
+        assert_eq!(dispose(&durable, false).await, NtStatus::SUCCESS);
+        durable.close(false).await.unwrap();
+        assert_eq!(dispose(&other, true).await, NtStatus::SUCCESS);
+        other.close(false).await.unwrap();
+        assert_eq!(std::mem::take(&mut *seen.lock()), [("f".to_owned(), false)]);
         f.assert_clean();
     });
 }

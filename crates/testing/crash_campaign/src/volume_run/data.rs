@@ -137,7 +137,7 @@ impl Worker<'_> {
         let written = open.write(first * SECTOR_BYTES, buf.freeze(), durability).await;
         self.run.rig.trace(|| format!("write {generation} ends well: {}", written.is_ok()));
         if written.is_ok() {
-            file.sizes.borrow_mut().written(first + count, durability == Durability::Durable);
+            file.sizes.borrow_mut().written(first + count, durability == Durability::Durable, self.run.now());
         }
         self.end(file, "a write", begun, written, durability == Durability::Durable)
     }
@@ -173,7 +173,7 @@ impl Worker<'_> {
                 if self.is_relaxed(file) && size >= file.sizes.borrow().live {
                     // It is known later. What lies between the ends is zero, or nothing.
                     file.history.borrow_mut().grow(size as usize);
-                    file.sizes.borrow_mut().written(size, false);
+                    file.sizes.borrow_mut().written(size, false, self.run.now());
                 } else {
                     file.cut(size);
                 }
@@ -202,7 +202,7 @@ impl Worker<'_> {
         file.sizes.borrow_mut().begin(first + count);
         let zeroed = open.zero_range(first * SECTOR_BYTES, count * SECTOR_BYTES, durability).await;
         if zeroed.is_ok() {
-            file.sizes.borrow_mut().written(first + count, durable);
+            file.sizes.borrow_mut().written(first + count, durable, self.run.now());
         }
         self.end(file, "a zeroed range", begun, zeroed, durable)
     }
@@ -270,7 +270,7 @@ impl Worker<'_> {
         let cloned =
             self.volume.clone_range(place(ids.0, from), place(ids.1, to), count * SECTOR_BYTES).await;
         if cloned.is_ok() {
-            file.sizes.borrow_mut().written(to + count, true);
+            file.sizes.borrow_mut().written(to + count, true, self.run.now());
         }
         self.end(file, "a clone", begun, cloned, true)
     }

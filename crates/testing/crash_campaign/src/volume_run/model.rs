@@ -6,8 +6,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use file_store::FileId;
+use shard_runtime::Monotonic;
 
 use crate::history::{History, Value};
 
@@ -50,49 +52,75 @@ impl<T: Clone + PartialEq> Register<T> {
     }
 }
 
+/// How long a size that nobody flushed may be missing after a crash. It is promised to be durable within about a second; the rest is
+/// for disks of which some requests take up to 0.4 s, several times behind each other.
+const SIZES_LATE: Duration = Duration::from_secs(10);
+
+/// A size that a crash may show, in sectors.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    sectors: u64,
+    /// When it was answered that the file is so long, in this boot.
+    answered: Option<Monotonic>,
+}
+
 /// The size of a file, in sectors: cut and grown atomically, and grown by writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
-    /// What a crash may show.
-    candidates: Vec<u64>,
+    /// What a crash may show, in the order in which it was asked for or answered.
+    candidates: Vec<Candidate>,
     pub(crate) live: u64,
 }
 
 impl Sizes {
     fn new() -> Self {
-        Self { candidates: vec![0], live: 0 }
+        Self { candidates: vec![Candidate { sectors: 0, answered: None }], live: 0 }
     }
 
     /// A write up to `end`, or a change of the size to it, begins.
     pub(crate) fn begin(&mut self, end: u64) {
-        self.candidates.push(end);
+        self.candidates.push(Candidate { sectors: end, answered: None });
     }
 
     /// A write up to `end` was answered.
-    pub(crate) fn written(&mut self, end: u64, durable: bool) {
+    pub(crate) fn written(&mut self, end: u64, durable: bool, now: Monotonic) {
         self.live = self.live.max(end);
         if durable {
-            self.candidates.retain(|size| *size >= end);
+            self.flushed(end);
         }
-        self.candidates.push(self.live);
+        self.candidates.push(Candidate { sectors: self.live, answered: Some(now) });
     }
 
     /// A flush that began when the size was `at_least` succeeded.
     pub(crate) fn flushed(&mut self, at_least: u64) {
-        self.candidates.retain(|size| *size >= at_least);
+        self.candidates.retain(|size| size.sectors >= at_least);
     }
 
     /// The size is this, durably.
     pub(crate) fn settle(&mut self, size: u64) {
-        *self = Self { candidates: vec![size], live: size };
+        *self = Self { candidates: vec![Candidate { sectors: size, answered: None }], live: size };
+    }
+
+    /// The boot has ended, and its volume was last seen to work at `alive`: what it was told of long before that it has made durable.
+    pub(crate) fn crash(&mut self, alive: Monotonic) {
+        let is_late = |size: &Candidate| size.answered.is_some_and(|at| alive.since(at) >= SIZES_LATE);
+        if let Some(late) = self.candidates.iter().rposition(is_late) {
+            // What was asked for later may be there instead.
+            let later = self.candidates.split_off(late);
+            let least = later.first().map_or(0, |size| size.sectors);
+            self.flushed(least);
+            self.candidates.extend(later);
+        }
+        self.candidates.iter_mut().for_each(|size| size.answered = None);
     }
 
     pub(crate) fn admits(&self, size: u64) -> bool {
-        self.candidates.contains(&size)
+        self.candidates.iter().any(|candidate| candidate.sectors == size)
     }
 
     pub(crate) fn candidates(&self) -> String {
-        format!("{:?}", self.candidates)
+        let sectors: Vec<u64> = self.candidates.iter().map(|size| size.sectors).collect();
+        format!("{sectors:?}")
     }
 }
 
@@ -225,9 +253,13 @@ impl Model {
         }
     }
 
-    pub(crate) fn crash(&self) {
+    /// The boot has ended; its volume was last seen to work at `alive`.
+    pub(crate) fn crash(&self, alive: Monotonic) {
         self.ghosts.borrow_mut().clear();
-        self.for_each_file(|file| file.history.borrow_mut().crash());
+        self.for_each_file(|file| {
+            file.history.borrow_mut().crash();
+            file.sizes.borrow_mut().crash(alive);
+        });
     }
 
     pub(crate) fn cache_lost(&self) {
@@ -297,5 +329,34 @@ impl Model {
         for part in &self.parts {
             part.steps.borrow_mut().retain(|step| step.left > number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic(seconds * 1_000_000_000)
+    }
+
+    /// What a crash may show of a file that has grown to 5 and then to 9 sectors and was asked to become one of 3.
+    fn after(alive: u64) -> Vec<u64> {
+        let mut sizes = Sizes::new();
+        sizes.begin(5);
+        sizes.written(5, false, at(1));
+        sizes.begin(9);
+        sizes.written(9, false, at(4));
+        sizes.begin(3);
+        sizes.crash(at(alive));
+        (0..20).filter(|size| sizes.admits(*size)).collect()
+    }
+
+    #[test]
+    fn sizes_that_are_old_are_there_after_a_crash() {
+        let late = SIZES_LATE.as_secs();
+        assert_eq!(after(late), [0, 3, 5, 9], "nothing is old");
+        assert_eq!(after(1 + late), [3, 5, 9]);
+        assert_eq!(after(4 + late), [3, 9]);
     }
 }

@@ -109,7 +109,10 @@ impl<'a> Worker<'a> {
             }
             30 => self.link(&name, &file).await,
             29 => {
-                shard_runtime::sleep(Duration::from_millis(self.dice.below(800))).await;
+                // Now and then for so long that what is promised to be durable soon has to be.
+                let millis =
+                    if self.dice.one_in(2) { 10_000 + self.dice.below(5_000) } else { self.dice.below(800) };
+                shard_runtime::sleep(Duration::from_millis(millis)).await;
                 Ok(())
             }
             _ => {

@@ -59,7 +59,7 @@ impl DeviceLayer for Slow {
 }
 
 /// The volume as a crash right now would leave it.
-async fn crashed(device: &Device) -> Arc<Volume> {
+pub(super) async fn crashed(device: &Device) -> Arc<Volume> {
     let copy: Device = Arc::new(MemoryDisk::new(SIZE, 4096));
     let left = device.read(0, IoBuf::new(SIZE)).await.expect("read");
     copy.write(0, left.freeze(), Durability::Durable).await.expect("write");
@@ -68,7 +68,7 @@ async fn crashed(device: &Device) -> Arc<Volume> {
     volume
 }
 
-fn relaxed(volume: &Volume) -> Arc<dyn FileStore> {
+pub(super) fn relaxed(volume: &Volume) -> Arc<dyn FileStore> {
     volume.volatile().expect("volatile changes")
 }
 
@@ -131,7 +131,7 @@ fn sizes_follow() {
 }
 
 /// The size of a file that a crash leaves comes to be this.
-async fn size_comes(device: &Device, id: FileId, size: u64) {
+pub(super) async fn size_comes(device: &Device, id: FileId, size: u64) {
     for _ in 0..500 {
         let left = crashed(device).await;
         let there = left.info(id).await.expect("info").size;
