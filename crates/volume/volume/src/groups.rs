@@ -140,7 +140,7 @@ impl<'a> Groups<'a> {
         session.durable = shared.durable.load(Ordering::Relaxed);
         let mut answers: Vec<(When, Answer)> = Vec::new();
         while !session.gave_up
-            && (!session.changed || session.allowance.add >= allowance.add / 2)
+            && (!session.changed || session.allowance.has_half_of(&allowance))
             && let Some(job) = jobs.next()
         {
             let when = job.when();

@@ -142,7 +142,7 @@ impl Session<'_> {
         }
         // Who keeps it can rely on its going with the names that it has.
         core.registry.lock().check_delete(file)?;
-        self.spend(ROW_OF_FILE)?;
+        self.spend_to_make(ROW_OF_FILE)?;
         Ok(old)
     }
 

@@ -193,7 +193,7 @@ impl Session<'_> {
         if self.find(directory, name)?.is_some() {
             return Err(StoreError::new(StoreErrorKind::AlreadyExists, format!("there is a {name} already")));
         }
-        self.spend(ROW_OF_FILE + new.security.len() as u64)?;
+        self.spend_to_make(ROW_OF_FILE + new.security.len() as u64)?;
         let made = self.create_checked(directory, name, new, now);
         self.fatal(made)
     }

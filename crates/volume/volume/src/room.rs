@@ -4,9 +4,11 @@
 //! ([`Session::spend`]); what removes them needs pages, too, and has what is kept back.
 //!
 //! ```text
-//!   0            used              what may be added          kept back: removals, and pages of the last commits
-//!   ├─────────────────────────┼───────────────────────────┼──────────────────────────┤ reach: how far it can grow
+//!   0            used            what may be made   only written   kept back: removals, and pages of the last commits
+//!   ├─────────────────────────┼───────────────────┼──────────────┼──────────────────────┤ reach: how far it can grow
 //! ```
+//! Whoever makes files, names, streams, descriptors and rows of state is refused before who writes where nothing is mapped yet: no quota
+//! counts the former, so one user could else end the writes of all others, thin disks among them.
 //! What is used, the database tells only by a walk over all its pages. Two things make that rare. First, rows
 //! cannot take more than what they would in pages a third full, and their numbers are known (`pending.rs`): mostly that is
 //! enough. Second, whatever is added is written: after a walk, what has been written since is the most that can have
@@ -38,6 +40,8 @@ const REGION: u64 = 4 << 30;
 const HEADERS: u64 = 1 << 20;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
+/// Parts of it that are kept for writes into holes: a sixteenth is 1 MiB of each GiB of a volume, for some 3,000 extents.
+const FOR_WRITES: u64 = 16;
 /// A part like this of what is left is little.
 const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
@@ -132,7 +136,9 @@ struct Long {
 /// What a group of changes may add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allowance {
-    /// Bytes for what adds.
+    /// Bytes for what makes something: a file, a name, a stream, a descriptor, a row of state.
+    pub(crate) make: u64,
+    /// Bytes for what maps clusters, which may have those as well.
     pub(crate) add: u64,
     /// Bytes for what removes, and may add a little on the way.
     pub(crate) cut: u64,
@@ -140,7 +146,12 @@ pub(crate) struct Allowance {
 
 impl Allowance {
     /// For those who only look, or mend.
-    pub(crate) const ANY: Self = Self { add: u64::MAX, cut: u64::MAX };
+    pub(crate) const ANY: Self = Self { make: u64::MAX, add: u64::MAX, cut: u64::MAX };
+
+    /// Whether half of what there was is left: more is reckoned for a change than it takes, and after a commit there is more again.
+    pub(crate) fn has_half_of(&self, before: &Self) -> bool {
+        self.make >= before.make / 2 && self.add >= before.add / 2
+    }
 }
 
 impl Room {
@@ -262,7 +273,9 @@ impl Room {
             self.look(txn)?;
         }
         let (left, kept) = (self.left(), self.kept());
-        Ok(Allowance { add: left.saturating_sub(kept), cut: left.saturating_sub(kept / 2) })
+        let add = left.saturating_sub(kept);
+        let make = add.saturating_sub(self.meter.reach() / FOR_WRITES);
+        Ok(Allowance { make, add, cut: left.saturating_sub(kept / 2) })
     }
 
     /// Finds out how much is free: counts the rows, and if that does not say enough, walks, unless little has changed since the last
@@ -289,7 +302,18 @@ fn full() -> StoreError {
 }
 
 impl Session<'_> {
-    /// Before anything is written: room for rows of so many bytes.
+    /// Before anything is written: room for rows of so many bytes, of what is made anew.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::NoSpace`].
+    pub(crate) fn spend_to_make(&mut self, bytes: u64) -> Result<(), StoreError> {
+        if bytes.saturating_mul(2) > self.allowance.make {
+            return Err(full());
+        }
+        self.spend(bytes)
+    }
+
+    /// As [`Session::spend_to_make`], for what a write needs that maps clusters.
     ///
     /// # Errors
     /// [`StoreErrorKind::NoSpace`].
@@ -300,6 +324,7 @@ impl Session<'_> {
             return Err(full());
         }
         self.allowance.add -= bytes;
+        self.allowance.make = self.allowance.make.saturating_sub(bytes);
         self.allowance.cut = self.allowance.cut.saturating_sub(bytes);
         Ok(())
     }

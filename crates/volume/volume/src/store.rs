@@ -235,7 +235,7 @@ impl FileStore for Volume {
             check_security(&descriptor)?;
             let stored = self.change(move |session| {
                 session.changeable(file.0)?;
-                session.spend(descriptor.len() as u64)?;
+                session.spend_to_make(descriptor.len() as u64)?;
                 session.change_security(file.0, &descriptor, now)
             });
             stored.await
@@ -431,7 +431,7 @@ impl FileStore for Volume {
             let stored = self.change(move |session| {
                 let row =
                     |change: &StateChange| change.value.as_ref().map(|value| change.key.len() + value.len());
-                session.spend(changes.iter().filter_map(row).sum::<usize>() as u64)?;
+                session.spend_to_make(changes.iter().filter_map(row).sum::<usize>() as u64)?;
                 session.changed = true;
                 let stored = (|| {
                     let mut rows = session.txn.open_table(STATE).map_err(database_error)?;

@@ -45,7 +45,7 @@ impl Session<'_> {
         })?;
         inode.streams.push(record.clone());
         inode.times[3] = now;
-        self.spend(ROW_OF_FILE)?;
+        self.spend_to_make(ROW_OF_FILE)?;
         let stored = self.put_inode(file, &inode);
         self.fatal(stored)?;
         Ok(record)

@@ -152,7 +152,7 @@ impl Session<'_> {
         let files = (ROW_OF_FILE * names).saturating_add(self.descriptors(tree)?);
         let links = self.txn.open_table(LINKS).map_err(database_error)?.len().map_err(database_error)?;
         let rows = |links: u64| 4 * ROW * (links + tree.len() as u64);
-        if self.spend(files.saturating_add(rows(links))).is_ok() {
+        if self.spend_to_make(files.saturating_add(rows(links))).is_ok() {
             return Ok(());
         }
         let mut links = 0;
@@ -161,7 +161,7 @@ impl Session<'_> {
                 links += self.links((*file, stream.id), 0, END)?.len() as u64;
             }
         }
-        self.spend(files.saturating_add(rows(links)))
+        self.spend_to_make(files.saturating_add(rows(links)))
     }
 
     /// Bytes that the security descriptors of a tree have.

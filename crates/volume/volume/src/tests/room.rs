@@ -63,6 +63,10 @@ fn files_are_refused_before_the_database_fails() {
         write(&sparse, 0, &[2; 4096], Durability::Durable).await;
         assert_eq!(read(&sparse, 0, 2).await, [2, 2]);
         sparse.punch_hole(4 << 20, 1 << 20).await.expect("nothing is there");
+        // So can what is not there yet: who makes files without end takes no room from who writes.
+        for n in 1..32 {
+            write(&sparse, n << 20, &[3; 4096], Durability::Durable).await;
+        }
         // Over a restart, too.
         drop(sparse);
         let volume = reopen(&device, volume).await;
