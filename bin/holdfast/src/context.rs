@@ -95,7 +95,12 @@ impl Context {
         }
         let tell = |before| problem.destroys.iter().for_each(|line| eprintln!("{before}{line}"));
         if self.yes {
-            return told_when_done(send(Some(name)), || if !self.json { tell("") }).await;
+            return told_when_done(send(Some(name)), || {
+                if !self.json {
+                    tell("")
+                }
+            })
+            .await;
         }
         eprintln!("If you go on:");
         tell("  ");
