@@ -16,8 +16,6 @@ struct Flushing {
     flushes: AtomicU64,
     thread: ThreadId,
     shut: AtomicBool,
-    /// Flushes that have come to the shut gate.
-    met: AtomicU64,
 }
 
 impl DeviceLayer for Flushing {
@@ -28,7 +26,6 @@ impl DeviceLayer for Flushing {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             if std::thread::current().id() == self.thread && self.shut.load(Ordering::SeqCst) {
-                self.met.fetch_add(1, Ordering::SeqCst);
                 while self.shut.load(Ordering::SeqCst) {
                     shard_runtime::sleep(Duration::from_millis(1)).await;
                 }
@@ -44,7 +41,6 @@ async fn flushing() -> (Arc<Layered<Flushing>>, Device, Arc<Volume>) {
         flushes: AtomicU64::new(0),
         thread: std::thread::current().id(),
         shut: AtomicBool::new(false),
-        met: AtomicU64::new(0),
     };
     let layer = Arc::new(Layered(layer));
     let device: Device = layer.clone();
@@ -92,35 +88,6 @@ fn sizes_of_many_files_cost_one_flush() {
             }
             left.close().await.expect("close");
         }
-    });
-}
-
-/// Volatile changes are durable soon, though the flush of data that others have grown by takes as long as it likes.
-#[test]
-fn settling_waits_for_no_flush_of_data() {
-    on_shard(async {
-        let (layer, device, volume) = flushing().await;
-        let (_, open) = growing(&volume, "f").await;
-        volume.sync().await.expect("sync");
-        layer.0.shut.store(true, Ordering::SeqCst);
-        write(&open, 0, b"content", Durability::Volatile).await;
-        while layer.0.met.load(Ordering::SeqCst) == 0 {
-            shard_runtime::sleep(Duration::from_millis(1)).await;
-        }
-        let (id, _open) = growing(&volume, "g").await;
-        let mut there = false;
-        for _ in 0..500 {
-            let left = crashed(&device).await;
-            there = left.info(id).await.is_ok();
-            left.close().await.expect("close");
-            if there {
-                break;
-            }
-            shard_runtime::sleep(Duration::from_millis(20)).await;
-        }
-        assert!(layer.0.shut.load(Ordering::SeqCst) && there, "it is durable while a flush is under way");
-        layer.0.shut.store(false, Ordering::SeqCst);
-        volume.close().await.expect("close");
     });
 }
 
