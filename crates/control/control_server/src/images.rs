@@ -7,6 +7,7 @@
 //!   /desks/golden.vhdx   read; shares reading only     as many children as like have it open, and nobody changes it
 //! ```
 
+pub(crate) mod parentage;
 pub(crate) mod provision;
 
 use std::sync::Arc;

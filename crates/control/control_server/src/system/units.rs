@@ -118,7 +118,7 @@ impl SystemUnits {
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<Entry, Refused> {
         let config = self.unit_config(&identity, lun, groups);
-        let (source, name) = (Source::of(lun, volume.store()), lun.name.clone());
+        let (source, name) = (Source::of(lun, &volume), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
         let opened = self.shards.run(volume.shard(), move || async move {
@@ -185,7 +185,7 @@ impl SystemUnits {
         volume: &Arc<dyn VolumeHandle>,
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<(Watch, FileId), Refused> {
-        let source = Source::of(lun, volume.store());
+        let source = Source::of(lun, volume);
         let (watch, watched) = watch();
         let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {

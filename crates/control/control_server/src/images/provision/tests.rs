@@ -60,6 +60,7 @@ fn each_is_a_disk_of_its_own() {
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
+        let parentage = Parentage::new(store.clone());
         let mut ids: BTreeSet<Uuid> = BTreeSet::new();
         let mut note = async |path: &str| {
             let info = open(&store, path, Mode::Read).await.info().await;
@@ -70,7 +71,10 @@ fn each_is_a_disk_of_its_own() {
         };
         note("/golden.vhdx").await;
         for (name, differencing) in [("c{08..11}.vhdx", false), ("d{08..11}.vhdx", true)] {
-            let made = provision(store.clone(), &asked(name, differencing)).await.expect("made");
+            let made =
+                provision(store.clone(), Some(&*parentage), &asked(name, differencing)).await.expect("made");
+            // Clones do not need what they were made of; children do, also while nobody has them open.
+            assert_eq!(parentage.refuse("/golden.vhdx").await.is_err(), differencing);
             assert_eq!((made.paths.len(), made.disk_bytes), (4, 64 * MIB));
             assert_eq!(made.parents_elsewhere, differencing);
             for path in &made.paths {
@@ -86,13 +90,15 @@ fn each_is_a_disk_of_its_own() {
             let read = open(&store, path, Mode::Read).await.read(0, IoBuf::new(512)).await.expect("read");
             assert!(read.iter().all(|byte| *byte == 7), "{path}");
         }
+        parentage.let_go();
         // A name that is taken.
-        let taken = provision(store.clone(), &asked("c{11..12}.vhdx", false)).await.expect_err("taken");
+        let taken = provision(store.clone(), None, &asked("c{11..12}.vhdx", false)).await.expect_err("taken");
         assert_eq!(taken.code, Code::AlreadyExists);
         // Somebody may change it.
         let (id, _) = files::resolve(&*store, "/golden.vhdx").await.expect("there");
         let writer = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("opened");
-        let busy = provision(store.clone(), &asked("e{1..2}.vhdx", false)).await.expect_err("it is busy");
+        let busy =
+            provision(store.clone(), None, &asked("e{1..2}.vhdx", false)).await.expect_err("it is busy");
         assert_eq!(busy.code, Code::InUse);
         drop(writer);
         assert_eq!(names(&*store, desks).await.len(), 8, "nothing was made");
@@ -133,7 +139,8 @@ fn what_somebody_uses_meanwhile_stays_when_another_fails() {
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(Used(MemoryStore::new(1 << 30))));
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
-        let failed = provision(store.clone(), &asked("d{1..3}.vhdx", false)).await.expect_err("one fails");
+        let failed =
+            provision(store.clone(), None, &asked("d{1..3}.vhdx", false)).await.expect_err("one fails");
         assert!(failed.detail.contains("in use already") && failed.detail.contains("d1.vhdx, d2.vhdx"));
         assert_eq!(names(&*store, desks).await, ["d1.vhdx", "d2.vhdx"]);
     });
@@ -168,7 +175,7 @@ fn one_that_fails_takes_the_others_with_it() {
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
         for differencing in [false, true] {
-            let failed = provision(store.clone(), &asked("d{1..9}.vhdx", differencing)).await;
+            let failed = provision(store.clone(), None, &asked("d{1..9}.vhdx", differencing)).await;
             let failed = failed.expect_err("one fails");
             assert!(failed.detail.contains("/desks/d3.vhdx") && failed.detail.contains("Nothing was made"));
             assert_eq!(names(&*store, desks).await, Vec::<String>::new());
@@ -201,7 +208,7 @@ fn what_could_not_be_removed_goes_when_the_volume_is_opened() {
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
-        provision(store.clone(), &asked("d{1..2}.vhdx", false)).await.expect_err("it fails");
+        provision(store.clone(), None, &asked("d{1..2}.vhdx", false)).await.expect_err("it fails");
         assert_eq!(names(&*store, desks).await.len(), 1);
         assert_eq!(store.state_scan("put", &[]).await.expect("rows").len(), 1, "it is listed");
     });
@@ -218,7 +225,7 @@ fn what_a_node_leaves_that_ends_meanwhile_is_whole_or_goes() {
                 let desks = new_file(&*store, FileKind::Directory, "desks").await;
                 let request = asked("d{1..2}.vhdx", differencing);
                 let slow = test_layers::slow(store.clone(), test_layers::OnDrop::Stops);
-                let mut making = std::pin::pin!(provision(slow, &request));
+                let mut making = std::pin::pin!(provision(slow, None, &request));
                 let left = test_layers::until_wait(point, making.as_mut()).await;
                 (matches!(left, test_layers::Left::Ended(_)), desks)
             });

@@ -9,6 +9,8 @@ use vhdx::{CreateOptions, Kind, Mode, ParentLocator};
 use super::*;
 use crate::images::{self, ImagePlace};
 
+mod parents;
+
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
 
