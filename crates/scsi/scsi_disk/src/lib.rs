@@ -58,6 +58,7 @@ mod forward;
 pub mod fuzz;
 mod hole_map;
 mod limits;
+mod losses;
 mod medium;
 mod meter;
 mod mode;

@@ -76,6 +76,8 @@ struct State {
     config: Option<Current>,
     /// Nothing is opened any more.
     closed: bool,
+    /// Who is to be told, by units that are closed, that cached writes may be lost, where that could not be kept with their data.
+    lost_writes: BTreeMap<[u8; 16], Vec<String>>,
 }
 
 /// The units of this node.
@@ -150,6 +152,8 @@ impl SystemUnits {
                 return Err(Refused { problem, kept: Some(Kept { volume, file }) });
             }
         };
+        let lost = self.state.lock().lost_writes.remove(&identity.guid);
+        unit.tell_lost_writes(lost.unwrap_or_default());
         let id = file.file();
         self.drop_on(volume.shard(), file).await?;
         unit.count_with(self.clock.clone());
@@ -274,15 +278,23 @@ impl SystemUnits {
     /// volume away does so when no command of the former unit can reach it any more.
     async fn release(&self, entries: Vec<Entry>) -> Result<(), Problem> {
         for entry in entries {
-            let Entry { volume, unit, disk, watch, kept, .. } = entry;
+            let Entry { identity, volume, unit, disk, watch, kept, .. } = entry;
             end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             let closing = move || async move {
-                unit.close().await;
+                let lost = unit.close().await;
                 disk.close().await;
-                Ok(())
+                Ok(lost)
             };
-            self.shards.run(shard, closing).await?;
+            let lost = self.shards.run(shard, closing).await?;
+            if !lost.is_empty() {
+                tracing::error!(
+                    path = identity.path,
+                    initiators = lost.len(),
+                    "writes to a LUN's write cache may be lost, and its volume cannot keep who is to be told: another node that serves it does not know"
+                );
+                self.state.lock().lost_writes.insert(identity.guid, lost);
+            }
             self.let_go(kept).await?;
         }
         Ok(())

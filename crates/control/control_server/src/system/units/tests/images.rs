@@ -9,6 +9,7 @@ use vhdx::{CreateOptions, Kind, Mode, ParentLocator};
 use super::*;
 use crate::images::{self, ImagePlace};
 
+mod losses;
 mod parents;
 
 const MIB: u64 = 1 << 20;
