@@ -6,6 +6,8 @@ mod conforms;
 mod crash;
 mod damage;
 mod meddled;
+mod memory;
+mod merges;
 mod moves;
 mod qemu;
 mod resizes;
