@@ -83,6 +83,8 @@ pub struct BudgetUse {
     pub limit: u64,
     /// Bytes charged now, those of connections that do nothing among them.
     pub used: u64,
+    /// Of these, bytes that are no connection's ([`Budget::take`]).
+    pub beside: u64,
     /// Connections that wait now.
     pub waiting: u64,
     /// How often one began to wait.
@@ -104,6 +106,8 @@ struct Shared {
     limit: AtomicUsize,
     /// What accounts hold beyond [`ALLOWANCE`].
     used: AtomicUsize,
+    /// What of it is no account's.
+    beside: AtomicUsize,
     /// What they hold below, and [`CONNECTION`] for each.
     small: AtomicUsize,
     waiting: AtomicUsize,
@@ -148,6 +152,7 @@ impl Budget {
         let shared = Shared {
             limit: AtomicUsize::new(bytes.max(MIN_BUDGET)),
             used: AtomicUsize::new(0),
+            beside: AtomicUsize::new(0),
             small: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
@@ -178,6 +183,7 @@ impl Budget {
         BudgetUse {
             limit: shared.limit.load(Ordering::Relaxed) as u64,
             used: shared.charged() as u64,
+            beside: shared.beside.load(Ordering::Relaxed) as u64,
             waiting: shared.waiting.load(Ordering::Relaxed) as u64,
             waits: shared.waits.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),
@@ -190,6 +196,32 @@ impl Budget {
         let shared = &self.shared;
         shared.waiting.load(Ordering::Relaxed) > 0
             || shared.charged() > shared.limit.load(Ordering::Relaxed) / 2
+    }
+
+    /// Takes memory that is no connection's, as for images that are open: while half of the budget is free, so that requests have the
+    /// other half. `false` when it is not there; nobody waits for it. Who has some gives it back when others need it
+    /// ([`Budget::is_tight`]).
+    #[must_use]
+    pub fn take(&self, bytes: usize) -> bool {
+        let shared = &self.shared;
+        if shared.waiting.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        let most =
+            (shared.limit.load(Ordering::SeqCst) / 2).saturating_sub(shared.small.load(Ordering::SeqCst));
+        let fits = |used: usize| used.checked_add(bytes).filter(|after| *after <= most);
+        let fits = shared.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok();
+        if fits {
+            shared.beside.fetch_add(bytes, Ordering::SeqCst);
+        }
+        fits
+    }
+
+    /// Gives back what [`Budget::take`] gave.
+    pub fn give_back(&self, bytes: usize) {
+        self.shared.beside.fetch_sub(bytes, Ordering::SeqCst);
+        self.shared.used.fetch_sub(bytes, Ordering::SeqCst);
+        self.shared.wake_first();
     }
 
     /// An account for a connection. Those that have not logged in are bounded by their seats.

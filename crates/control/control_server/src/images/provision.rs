@@ -14,7 +14,7 @@ use control_api::{Code, FileProvision, Problem, Provisioned};
 use file_store::{Access, FileId, FileKind, FileStore, NewFile, OpenOptions, Share, StoreErrorKind};
 use parking_lot::Mutex;
 use shard_runtime::{Entropy, SystemEntropy};
-use vhdx::{CreateOptions, Found, Kind, Mode, Opening, ParentLocator, open_chain};
+use vhdx::{CreateOptions, Found, Kind, Memory, Mode, Opening, ParentLocator, open_chain};
 
 use super::parentage::{Link, Parentage};
 use super::{PARENT, Parents, problem};
@@ -71,6 +71,7 @@ fn way(folder: &[String], file: &[String]) -> Option<(String, bool)> {
 pub(crate) async fn provision(
     store: Arc<dyn FileStore>,
     parentage: Option<&Parentage>,
+    memory: &Arc<dyn Memory>,
     request: &FileProvision,
 ) -> Result<Provisioned, Problem> {
     let names = request.names()?;
@@ -116,7 +117,7 @@ pub(crate) async fn provision(
         _ => files::at(&request.from)(error),
     })?;
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-    let opening = Opening::read(held.clone(), Mode::Read, &entropy).await;
+    let opening = Opening::read_within(held.clone(), Mode::Read, &entropy, memory.clone()).await;
     let info = opening.map_err(|error| problem(&error.of(&request.from)))?.info();
     let disk_bytes = info.metadata.disk_size;
     let told = way(&folder, &golden).ok_or_else(|| {
@@ -125,7 +126,8 @@ pub(crate) async fn provision(
     });
     let (made, parent, parents_elsewhere) = if request.differencing {
         // A parent that cannot be read, as for want of its own, has no use for children.
-        let finder = Parents { store: store.clone(), anywhere: true, found: Mutex::default() };
+        let finder =
+            Parents { store: store.clone(), memory: memory.clone(), anywhere: true, found: Mutex::default() };
         let found = Found { name: format!("/{}", golden.join("/")), file: held.clone() };
         let chain =
             open_chain(found, Mode::Read, &finder, &entropy).await.map_err(|error| problem(&error))?;
@@ -148,7 +150,12 @@ pub(crate) async fn provision(
         let parent = match info.metadata.parent {
             Some(_) => {
                 // Clones have the parent that their golden image has. Whether it can be read shows when they are opened.
-                let finder = Parents { store: store.clone(), anywhere: true, found: Mutex::default() };
+                let finder = Parents {
+                    store: store.clone(),
+                    memory: memory.clone(),
+                    anywhere: true,
+                    found: Mutex::default(),
+                };
                 let found = Found { name: format!("/{}", golden.join("/")), file: held.clone() };
                 let chain = open_chain(found, Mode::Read, &finder, &entropy).await;
                 let found = finder.found.into_inner().into_iter();

@@ -86,8 +86,9 @@ impl Node {
         let (node, volume) = (Arc::clone(self), volume.to_owned());
         to_its_end(async move {
             let parentage = node.volume(&volume)?.parentage();
+            let memory = images::memory(&node.backends.budget);
             node.with_store(&volume, async move |store| {
-                images::provision::provision(store, parentage.as_deref(), &request).await
+                images::provision::provision(store, parentage.as_deref(), &memory, &request).await
             })
             .await
         })
@@ -110,8 +111,9 @@ impl Node {
     /// Opens an image that nobody has open, and closes it again; nothing is changed.
     async fn look_into(&self, volume: &str, place: ImagePlace) -> Result<DiskInImage, Problem> {
         let path = place.path.clone();
+        let memory = images::memory(&self.backends.budget);
         let looked = self.with_store(volume, async move |store| {
-            let image = images::open(&store, &place, Mode::Read).await?;
+            let image = images::open(&store, &place, Mode::Read, &memory).await?;
             Ok(DiskInImage { size: image.size(), sector: image.geometry().block_size })
         });
         looked.await.map_err(|problem| match problem.code {

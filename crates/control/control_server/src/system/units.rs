@@ -22,6 +22,7 @@ use scsi_disk::{
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
+use vhdx::Memory;
 
 use self::file::{Kept, Refused, Watch, end_watch, watch};
 use self::medium::{Disk, Source, watch_medium};
@@ -86,6 +87,8 @@ pub(super) struct SystemUnits {
     clock: Arc<dyn Clock>,
     /// Where commands wait for their turn at their volume.
     gates: Arc<Gates>,
+    /// Of which images hold some.
+    memory: Arc<dyn Memory>,
     state: Mutex<State>,
     /// Brings commands for units of other nodes there; nothing on a node of its own.
     forward: OnceLock<Arc<dyn Forward>>,
@@ -97,11 +100,17 @@ pub(super) struct SystemUnits {
 
 impl SystemUnits {
     /// No units yet.
-    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, gates: Arc<Gates>) -> Self {
+    pub(super) fn new(
+        shards: Arc<SystemShards>,
+        clock: Arc<dyn Clock>,
+        gates: Arc<Gates>,
+        memory: Arc<dyn Memory>,
+    ) -> Self {
         Self {
             shards,
             clock,
             gates,
+            memory,
             state: Mutex::default(),
             forward: OnceLock::new(),
             waiting: Arc::default(),
@@ -120,7 +129,7 @@ impl SystemUnits {
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<Entry, Refused> {
         let config = self.unit_config(&identity, lun, groups);
-        let (source, name) = (Source::of(lun, &volume), lun.name.clone());
+        let (source, name) = (Source::of(lun, &volume, self.memory.clone()), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
         let opened = self.shards.run(volume.shard(), move || async move {
@@ -189,7 +198,7 @@ impl SystemUnits {
         volume: &Arc<dyn VolumeHandle>,
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<(Watch, FileId), Refused> {
-        let source = Source::of(lun, volume);
+        let source = Source::of(lun, volume, self.memory.clone());
         let (watch, watched) = watch();
         let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {

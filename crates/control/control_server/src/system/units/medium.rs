@@ -17,7 +17,7 @@ use control_api::{Code, LunConfig, LunFormat, Problem};
 use file_store::{FileId, FileStore, OpenFile};
 use parking_lot::Mutex;
 use scsi_disk::{Backing, DeviceBacking, FileBacking, LogicalUnit, VolumeReservations};
-use vhdx::{Image, Mode};
+use vhdx::{Image, Memory, Mode};
 
 use super::file::{Failed, Watched, open_file, watch_size};
 use crate::backend::VolumeHandle;
@@ -35,6 +35,7 @@ pub(super) struct Source {
     pub(super) store: Arc<dyn FileStore>,
     /// The parents of images of its volume.
     parentage: Option<Arc<Parentage>>,
+    memory: Arc<dyn Memory>,
     pub(super) path: String,
     /// Absent for a file whose bytes are the disk's.
     pub(super) image: Option<ImagePlace>,
@@ -100,13 +101,14 @@ impl BlockDevice for Durably {
 }
 
 impl Source {
-    pub(super) fn of(lun: &LunConfig, volume: &Arc<dyn VolumeHandle>) -> Self {
+    pub(super) fn of(lun: &LunConfig, volume: &Arc<dyn VolumeHandle>, memory: Arc<dyn Memory>) -> Self {
         let (store, parentage) = (volume.store(), volume.parentage());
         let (path, parents_anywhere) = (lun.path.clone(), lun.parents_anywhere);
         let image = (lun.format == LunFormat::Vhdx).then_some(ImagePlace { path, parents_anywhere });
         Self {
             store,
             parentage,
+            memory,
             path: lun.path.clone(),
             image,
             block_size: lun.block_size,
@@ -172,7 +174,7 @@ impl Source {
         file: Arc<dyn OpenFile>,
     ) -> Result<(Arc<Image>, Vec<Arc<dyn OpenFile>>), Problem> {
         let id = file.file();
-        let (image, parents) = images::open_over(&self.store, place, file, Mode::Write).await?;
+        let (image, parents) = images::open_over(&self.store, place, file, Mode::Write, &self.memory).await?;
         let sector = image.geometry().block_size;
         if !self.block_size.is_multiple_of(sector) {
             let detail = format!(
@@ -269,10 +271,11 @@ pub(super) async fn watch_medium(unit: Arc<LogicalUnit>, source: Source, disk: A
     let _ = ended.send(());
 }
 
-/// Puts what nobody asks to be durable into the file now and then. A flush that fails stops the image, which says so.
+/// Puts what nobody asks to be durable into the file now and then, and gives back memory that requests need. A flush that fails stops the image, which says so.
 async fn settle(image: &Image) {
     loop {
         shard_runtime::sleep(SETTLE_AFTER).await;
+        image.trim_memory();
         if image.is_unsettled() && image.flush().await.is_err() {
             return std::future::pending().await;
         }
