@@ -26,6 +26,7 @@
 //! * While the budget is half used ([`Budget::is_tight`]), services let a peer show [`SHOWN`] bytes of a long request before they
 //!   ask for the rest: a header alone takes nothing from anybody.
 
+mod beside;
 mod sweeper;
 
 use std::collections::BTreeMap;
@@ -196,32 +197,6 @@ impl Budget {
         let shared = &self.shared;
         shared.waiting.load(Ordering::Relaxed) > 0
             || shared.charged() > shared.limit.load(Ordering::Relaxed) / 2
-    }
-
-    /// Takes memory that is no connection's, as for images that are open: while half of the budget is free, so that requests have the
-    /// other half. `false` when it is not there; nobody waits for it. Who has some gives it back when others need it
-    /// ([`Budget::is_tight`]).
-    #[must_use]
-    pub fn take(&self, bytes: usize) -> bool {
-        let shared = &self.shared;
-        if shared.waiting.load(Ordering::SeqCst) > 0 {
-            return false;
-        }
-        let most =
-            (shared.limit.load(Ordering::SeqCst) / 2).saturating_sub(shared.small.load(Ordering::SeqCst));
-        let fits = |used: usize| used.checked_add(bytes).filter(|after| *after <= most);
-        let fits = shared.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok();
-        if fits {
-            shared.beside.fetch_add(bytes, Ordering::SeqCst);
-        }
-        fits
-    }
-
-    /// Gives back what [`Budget::take`] gave.
-    pub fn give_back(&self, bytes: usize) {
-        self.shared.beside.fetch_sub(bytes, Ordering::SeqCst);
-        self.shared.used.fetch_sub(bytes, Ordering::SeqCst);
-        self.shared.wake_first();
     }
 
     /// An account for a connection. Those that have not logged in are bounded by their seats.
