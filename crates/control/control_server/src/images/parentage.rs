@@ -11,6 +11,7 @@
 //! The rows are in `docs/formats/image_parents.md`. All of this runs on the shard of the volume.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ const DEPTH_MAX: usize = 4096;
 pub struct Parentage {
     store: Arc<dyn FileStore>,
     held: Mutex<Held>,
+    /// What is held may not be all that the rows say.
+    unsure: AtomicBool,
     /// One at a time changes rows or what is held.
     turn: tokio::sync::Mutex<()>,
 }
@@ -72,7 +75,12 @@ impl Link {
 impl Parentage {
     /// Of a volume of which nothing is held yet.
     pub(crate) fn new(store: Arc<dyn FileStore>) -> Arc<Self> {
-        Arc::new(Self { store, held: Mutex::default(), turn: tokio::sync::Mutex::default() })
+        Arc::new(Self {
+            store,
+            held: Mutex::default(),
+            unsure: AtomicBool::new(true),
+            turn: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Says durably whose children files are, and holds the parents from now on. When the rows cannot be written, the parents are held
@@ -126,7 +134,8 @@ impl Parentage {
     /// When the store fails; then what was held is held on.
     pub(crate) async fn look(&self) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
-        let mut gone = Vec::new();
+        self.unsure.store(true, Ordering::Relaxed);
+        let (mut gone, mut held_all) = (Vec::new(), true);
         let mut parents: BTreeMap<FileId, bool> = BTreeMap::new();
         for row in self.store.state_scan(TABLE, &[]).await? {
             let Some(link) = Link::of(&row.key) else { continue };
@@ -145,6 +154,7 @@ impl Parentage {
                 Ok(()) => {}
                 Err(error) if error.kind() == StoreErrorKind::NotFound => {}
                 Err(error) => {
+                    held_all = false;
                     tracing::warn!(file = parent.0, %error, "the parent of an image is not kept from others yet");
                 }
             }
@@ -156,6 +166,7 @@ impl Parentage {
             idle.iter().filter_map(|parent| held.parents.remove(parent)).collect()
         };
         drop(unneeded);
+        self.unsure.store(!held_all, Ordering::Relaxed);
         if gone.is_empty() { Ok(()) } else { self.store.state_write(gone).await }
     }
 
@@ -166,8 +177,16 @@ impl Parentage {
             loop {
                 shard_runtime::sleep(LOOK_AGAIN).await;
                 let Some(this) = this.upgrade() else { return };
-                if this.held.lock().closed {
-                    return;
+                let nothing_held = {
+                    let held = this.held.lock();
+                    if held.closed {
+                        return;
+                    }
+                    held.parents.is_empty()
+                };
+                // A volume without images is not asked for them.
+                if nothing_held && !this.unsure.load(Ordering::Relaxed) {
+                    continue;
                 }
                 // A store that has stopped is opened again, which looks anew.
                 let _ = this.look().await;
