@@ -73,6 +73,7 @@ mod storage;
 mod target;
 mod task_management;
 mod task_set;
+mod telling;
 mod tokens;
 mod turn;
 mod unit;
