@@ -74,9 +74,10 @@ fn print(status: &Status) {
     let memory = &status.request_memory;
     if memory.waits > 0 || memory.ended > 0 {
         outln!(
-            "requests under way hold {} of {} of memory; {} waiting for some, {} since the start; {} ended for want of it",
+            "requests under way hold {} of {} of memory, images {} of it; {} waiting for some, {} since the start; {} ended for want of it",
             bytes(memory.used_bytes),
             bytes(memory.limit_bytes),
+            bytes(memory.images_bytes),
             many(memory.waiting, "connection"),
             many(memory.waits, "wait"),
             many(memory.ended, "connection"),

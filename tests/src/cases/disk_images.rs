@@ -2,6 +2,8 @@
 //!
 //! Logs that wait to be replayed are in `crates/image/vhdx/src/tests/qemu.rs`: no program leaves one when it is asked to.
 
+mod merges;
+
 use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -35,6 +37,13 @@ impl Rig {
 
     fn ok(&self, line: &str) -> Result<String> {
         self.ours(line)?.ok(line)
+    }
+
+    /// It is refused, with a word that says why.
+    fn refused(&self, line: &str, word: &str) -> Result {
+        let refused = self.ours(line)?;
+        let said = refused.output + &refused.errors;
+        ensure(refused.status.code() == Some(1) && said.contains(word), || format!("{line}: {said}"))
     }
 
     fn json(&self, line: &str) -> Result<Value> {
@@ -112,6 +121,7 @@ pub(super) fn run(context: &Context) -> Result {
     let theirs = theirs_are_read(&rig, context.full)?;
     other_sizes(&rig)?;
     children_have_their_parents(&rig)?;
+    merges::run(&rig)?;
     refusals(&rig)?;
     other_formats(&rig)?;
     qemu_is_kept_out_and_keeps_out(&rig)?;

@@ -122,6 +122,10 @@ pub(super) fn run(context: &Context) -> Result {
     verify("theirs.vhdx.raw", &of_theirs)?;
     verify("theirs.vhdx.raw", &["read -P 0x44 299M 1M"])?;
     verify("child.vhdx.raw", &of_child)?;
+    parents_are_kept(&mut rig)?;
+    rig.image("merge child.vhdx --into golden.vhdx --yes")?;
+    rig.tool(qemu, "check -q -f vhdx golden.vhdx")?;
+    rig.tool(qemu, "compare -q -f vhdx -F raw golden.vhdx child.vhdx.raw")?;
     rig.node.finish()
 }
 
@@ -151,6 +155,30 @@ fn quiesced(rig: &Rig, url: &str) -> Result {
         rig.image(&format!("convert {file} {file}.raw"))?;
         let raw = rig.folder.join(format!("{file}.raw")).display().to_string();
         qemu_io(&raw, &["read -P 0x11 0 4M", "read -P 0x55 40M 2M", "read -P 0x44 299M 1M"])?;
+    }
+    Ok(())
+}
+
+/// No child is open any more, and the node has been killed since one was: what they need is there nevertheless.
+fn parents_are_kept(rig: &mut Rig) -> Result {
+    rig.node.cli(&["lun", "delete", "desk", "--keep-file"])?;
+    for restarted in [false, true] {
+        for does in ["del golden.vhdx", "rename golden.vhdx other.vhdx"] {
+            let said = rig.share_says(does)?;
+            ensure(said.contains("NT_STATUS_SHARING_VIOLATION"), || format!("{does}: {said}"))?;
+        }
+        let golden = rig.place("golden.vhdx");
+        for refused in [
+            rig.node.cli(&["file", "rm", &golden, "--yes"]),
+            rig.node.cli(&["lun", "create", "wrong", "--image", &golden]),
+        ] {
+            let told = format!("{refused:?}");
+            let says = refused.is_err() && told.contains("golden.vhdx is the parent of ");
+            ensure(says, || format!("restarted: {restarted}: {told}"))?;
+        }
+        if !restarted {
+            rig.node.crash_and_restart()?;
+        }
     }
     Ok(())
 }

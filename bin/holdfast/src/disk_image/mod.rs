@@ -4,6 +4,7 @@ mod convert;
 mod create;
 mod files;
 mod foreign;
+mod merge;
 mod show;
 
 use std::path::PathBuf;
@@ -53,6 +54,33 @@ pub(crate) enum Command {
         /// Make it smaller: what lies behind the new end is lost.
         #[arg(long)]
         shrink: bool,
+        #[command(flatten)]
+        parents: Parents,
+    },
+    /// Bring what a differencing image has into its parent, and remove it: the parent is that disk then. Other children of the parent
+    /// become useless.
+    Merge {
+        /// The image.
+        image: PathBuf,
+        /// Its parent; refused if that is another one.
+        #[arg(long)]
+        into: Option<PathBuf>,
+        /// Leave the file of the image.
+        #[arg(long)]
+        keep: bool,
+        #[command(flatten)]
+        parents: Parents,
+    },
+    /// Say where the parent of a differencing image is now.
+    Reparent {
+        /// The image.
+        image: PathBuf,
+        /// The parent.
+        #[arg(long)]
+        parent: PathBuf,
+        /// Take one whose data is not what the image was made from, because it holds the same. Children of the image become useless.
+        #[arg(long)]
+        other_data: bool,
         #[command(flatten)]
         parents: Parents,
     },
@@ -163,6 +191,19 @@ pub(crate) fn run(command: Command, json: bool, yes: bool) -> CliResult<ExitCode
         );
         confirm(&warning, &image.to_string(), json, yes)?;
     }
+    if let Command::Merge { image, .. } = &command {
+        let image = image.display();
+        let warning = format!(
+            "{image}: its parent becomes the disk that this image is. If other images have the same parent, their disks cannot be read any more; a parent does not know its children."
+        );
+        confirm(&warning, &image.to_string(), json, yes)?;
+    }
+    if let Command::Reparent { image, other_data: true, .. } = &command {
+        let image = image.display();
+        let warning =
+            format!("{image}: if the new parent holds anything else than the former, its disk is damaged.");
+        confirm(&warning, &image.to_string(), json, yes)?;
+    }
     let shards = Shards::start(1).map_err(CliError::here)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::here)?;
@@ -199,6 +240,12 @@ async fn ask(command: Command, json: bool) -> CliResult<ExitCode> {
             disk.resize(size).await.map_err(failed)?;
             disk.close().await.map_err(failed)?;
             done(json, format!("{}: the disk has {} now", image.display(), bytes(size)))?;
+        }
+        Command::Merge { image, into, keep, parents } => {
+            merge::merge(&image, into.as_deref(), keep, parents, json).await?;
+        }
+        Command::Reparent { image, parent, other_data, parents } => {
+            merge::reparent(&image, &parent, other_data, parents, json).await?;
         }
         Command::Compact { image, parents } => {
             let disk = files::open(&image, Mode::Write, parents).await?;

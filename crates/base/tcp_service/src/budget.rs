@@ -26,6 +26,7 @@
 //! * While the budget is half used ([`Budget::is_tight`]), services let a peer show [`SHOWN`] bytes of a long request before they
 //!   ask for the rest: a header alone takes nothing from anybody.
 
+mod beside;
 mod sweeper;
 
 use std::collections::BTreeMap;
@@ -83,6 +84,8 @@ pub struct BudgetUse {
     pub limit: u64,
     /// Bytes charged now, those of connections that do nothing among them.
     pub used: u64,
+    /// Of these, bytes that are no connection's ([`Budget::take`]).
+    pub beside: u64,
     /// Connections that wait now.
     pub waiting: u64,
     /// How often one began to wait.
@@ -104,6 +107,8 @@ struct Shared {
     limit: AtomicUsize,
     /// What accounts hold beyond [`ALLOWANCE`].
     used: AtomicUsize,
+    /// What of it is no account's.
+    beside: AtomicUsize,
     /// What they hold below, and [`CONNECTION`] for each.
     small: AtomicUsize,
     waiting: AtomicUsize,
@@ -148,6 +153,7 @@ impl Budget {
         let shared = Shared {
             limit: AtomicUsize::new(bytes.max(MIN_BUDGET)),
             used: AtomicUsize::new(0),
+            beside: AtomicUsize::new(0),
             small: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             waits: AtomicU64::new(0),
@@ -178,6 +184,7 @@ impl Budget {
         BudgetUse {
             limit: shared.limit.load(Ordering::Relaxed) as u64,
             used: shared.charged() as u64,
+            beside: shared.beside.load(Ordering::Relaxed) as u64,
             waiting: shared.waiting.load(Ordering::Relaxed) as u64,
             waits: shared.waits.load(Ordering::Relaxed),
             refused: shared.refused.load(Ordering::Relaxed),

@@ -104,6 +104,9 @@ pub struct RequestMemory {
     pub limit_bytes: u64,
     /// Bytes that they take now.
     pub used_bytes: u64,
+    /// Of these, bytes that images of LUNs hold: sectors of their tables, and logs of their parents.
+    #[serde(default)]
+    pub images_bytes: u64,
     /// Connections that wait for memory now.
     pub waiting: u64,
     /// How often one has waited since the node started.

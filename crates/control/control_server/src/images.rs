@@ -7,6 +7,7 @@
 //!   /desks/golden.vhdx   read; shares reading only     as many children as like have it open, and nobody changes it
 //! ```
 
+pub(crate) mod parentage;
 pub(crate) mod provision;
 
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use control_api::{Code, Problem};
 use file_store::{Access, FileKind, FileStore, OpenFile, OpenOptions, Share, StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use shard_runtime::{Entropy, SystemEntropy, finish_anyway};
-use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Mode, open_chain};
+use tcp_service::Budget;
+use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Memory, Mode, open_chain};
 
 use crate::files;
 
@@ -34,6 +36,28 @@ pub(crate) struct ImagePlace {
     pub(crate) parents_anywhere: bool,
 }
 
+/// The node's memory for requests, of which images take some.
+struct Shared(Budget);
+
+impl Memory for Shared {
+    fn take(&self, bytes: usize) -> bool {
+        self.0.take(bytes)
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.0.give_back(bytes);
+    }
+
+    fn is_tight(&self) -> bool {
+        self.0.is_tight()
+    }
+}
+
+/// Where images that are open take their memory from.
+pub(crate) fn memory(budget: &Budget) -> Arc<dyn Memory> {
+    Arc::new(Shared(budget.clone()))
+}
+
 /// What happened to an image.
 pub(crate) fn problem(error: &ImageError) -> Problem {
     let code = match error.kind() {
@@ -42,6 +66,7 @@ pub(crate) fn problem(error: &ImageError) -> Problem {
         ImageErrorKind::Unsupported => Code::Unsupported,
         ImageErrorKind::NoSpace => Code::NoSpace,
         ImageErrorKind::Io => Code::Io,
+        ImageErrorKind::NoMemory => Code::Unavailable,
         _ => Code::WrongState,
     };
     Problem::new(code, format!("{error}."))
@@ -55,9 +80,10 @@ pub(crate) async fn open(
     store: &Arc<dyn FileStore>,
     place: &ImagePlace,
     mode: Mode,
+    memory: &Arc<dyn Memory>,
 ) -> Result<Image, Problem> {
     let file = open_file(store, place, mode).await?;
-    Ok(open_over(store, place, file, mode).await?.0)
+    Ok(open_over(store, place, file, mode, memory).await?.0)
 }
 
 /// Opens the file of an image, which is nobody else's then.
@@ -84,11 +110,12 @@ pub(crate) async fn open_over(
     place: &ImagePlace,
     file: Arc<dyn OpenFile>,
     mode: Mode,
+    memory: &Arc<dyn Memory>,
 ) -> Result<(Image, Vec<Arc<dyn OpenFile>>), Problem> {
-    let (store, place) = (Arc::clone(store), place.clone());
+    let (store, place, memory) = (Arc::clone(store), place.clone(), Arc::clone(memory));
     let opening = async move {
         let names = files::split(&place.path)?;
-        let finder = Parents { store, anywhere: place.parents_anywhere, found: Mutex::default() };
+        let finder = Parents { store, memory, anywhere: place.parents_anywhere, found: Mutex::default() };
         let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
         let first = Found { name: format!("/{}", names.join("/")), file };
         let image = open_chain(first, mode, &finder, &entropy).await.map_err(|error| problem(&error))?;
@@ -104,6 +131,7 @@ pub(crate) async fn open_over(
 /// otherwise have any file of the volume read to him.
 struct Parents {
     store: Arc<dyn FileStore>,
+    memory: Arc<dyn Memory>,
     anywhere: bool,
     /// The files that were found.
     found: Mutex<Vec<Arc<dyn OpenFile>>>,
@@ -138,6 +166,10 @@ fn names_of(child: &str, text: &str) -> Option<(Vec<String>, bool)> {
 }
 
 impl Finder for Parents {
+    fn memory(&self) -> Arc<dyn Memory> {
+        self.memory.clone()
+    }
+
     fn find<'a>(&'a self, child: &'a str, text: &'a str) -> Finding<'a> {
         Box::pin(async move {
             let wrong = |told: String| ImageError::new(ImageErrorKind::Parent, told);

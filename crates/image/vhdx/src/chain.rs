@@ -10,6 +10,7 @@ use vhdx_format::ParentLocator;
 
 use crate::error::{ImageError, ImageErrorKind, Result};
 use crate::image::Image;
+use crate::memory::{Memory, unlimited};
 use crate::open::{Mode, Opening, check_linkage};
 
 /// Images of a chain at most: each costs memory, and each read may go through all of them.
@@ -30,6 +31,11 @@ pub struct Found {
 pub trait Finder {
     /// Opens what `path`, one of those that `child` says its parent may be at, leads to.
     fn find<'a>(&'a self, child: &'a str, path: &'a str) -> Finding<'a>;
+
+    /// Where the images of the chain take their memory from.
+    fn memory(&self) -> Arc<dyn Memory> {
+        unlimited()
+    }
 }
 
 /// Opens the parent of the last of `names`, which is the image of `locator`: the first that its paths lead to, can be used, and is
@@ -52,7 +58,7 @@ pub async fn open_parent(
                 let told = format!("its parents lead back to {}", found.name);
                 return Err(ImageError::new(ImageErrorKind::Parent, told));
             }
-            let read = Opening::read(found.file, Mode::Read, entropy).await;
+            let read = Opening::read_within(found.file, Mode::Read, entropy, finder.memory()).await;
             let opening = read.map_err(|error| error.of(&found.name))?;
             check_linkage(locator, opening.data_write_guid())?;
             Ok((found.name, opening))
@@ -84,7 +90,7 @@ pub async fn open_chain(
     entropy: &Arc<dyn Entropy>,
 ) -> Result<Image> {
     let mut names = vec![first.name];
-    let read = Opening::read(first.file, mode, entropy).await;
+    let read = Opening::read_within(first.file, mode, entropy, finder.memory()).await;
     let mut chain = vec![read.map_err(|error| error.of(&names[0]))?];
     while let Some(locator) = chain.last().and_then(Opening::parent_locator) {
         if names.len() >= CHAIN_MAX {

@@ -28,6 +28,8 @@ pub enum ImageErrorKind {
     ReadOnly,
     /// The file cannot grow.
     NoSpace,
+    /// Others have the memory that is needed now.
+    NoMemory,
     /// An earlier failure of durability: nothing more is promised, so nothing more is done.
     Stopped,
     /// The file below has failed.

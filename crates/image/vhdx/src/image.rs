@@ -81,6 +81,8 @@ pub(crate) struct Inner {
     pub(crate) blocks: RangeLocks,
     /// Bitmap blocks that get a place, and growing of the file.
     pub(crate) growing: tokio::sync::Mutex<()>,
+    /// One change of the size at a time.
+    pub(crate) resizing: tokio::sync::Mutex<()>,
     /// What changes where everything is holds it alone.
     pub(crate) shape: Arc<tokio::sync::RwLock<()>>,
     pub(crate) stopped: AtomicBool,
@@ -228,6 +230,15 @@ impl Image {
     #[must_use]
     pub fn is_unsettled(&self) -> bool {
         self.inner.pages.is_dirty()
+    }
+
+    /// Gives back memory that others need more, of its parents too. Whoever has many images open asks for it now and then.
+    pub fn trim_memory(&self) {
+        let mut next = Some(self);
+        while let Some(image) = next {
+            image.inner.pages.trim_if_tight();
+            next = image.inner.parent.as_ref();
+        }
     }
 
     /// Ends when the image has stopped: what it has not made durable is lost, and it does nothing more until it is opened again.

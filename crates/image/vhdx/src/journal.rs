@@ -75,18 +75,27 @@ impl Inner {
 
     /// Says in the file that it is being changed; `data`, that what users see is. Before the first such change.
     pub(crate) async fn begin_changes(&self, data: bool) -> Result<()> {
+        self.begin_with(data.then(|| new_id(&*self.entropy))).await
+    }
+
+    /// As [`Inner::begin_changes`], with this id for the data, before anything of it was changed.
+    pub(crate) async fn begin_changes_as(&self, data: Uuid) -> Result<()> {
+        self.begin_with(Some(data)).await
+    }
+
+    async fn begin_with(&self, data: Option<Uuid>) -> Result<()> {
         let mut journal = self.journal.lock().await;
         self.check_stopped()?;
-        if journal.file_changed && (journal.data_changed || !data) {
+        if journal.file_changed && (journal.data_changed || data.is_none()) {
             return Ok(());
         }
         let mut header = Header { file_write_guid: new_id(&*self.entropy), ..journal.header };
-        if data {
-            header.data_write_guid = new_id(&*self.entropy);
+        if let Some(id) = data {
+            header.data_write_guid = id;
         }
         self.or_stop(self.put_header(&mut journal, header).await)?;
         journal.file_changed = true;
-        journal.data_changed |= data;
+        journal.data_changed |= data.is_some();
         Ok(())
     }
 

@@ -15,7 +15,7 @@
 //!   an operation or the table in the file may still lead there.
 //! * **A file is an image at every moment.** Each change of its structures is one entry of its log, there whole or not at all.
 //! * **An image that is read changes nothing**, also where its log has to be replayed.
-//! * Memory: the sectors of the table that were used last ([`pages`]), and for an image that is written one bit for each MiB of
+//! * Memory: the sectors of the table that were used last ([`pages`]), most of them from what others share ([`Memory`]), and for an image that is written one bit for each MiB of
 //!   the file, whatever the size of the disk.
 //!
 //! Deliberately absent: sharing of one image by several writers; who opens a file exclusively is who opens it (files of volumes have
@@ -29,6 +29,9 @@ mod error;
 mod identity;
 mod image;
 mod journal;
+mod linkage;
+mod memory;
+mod merge;
 mod open;
 mod pages;
 mod read;
@@ -45,5 +48,6 @@ pub use compact::{Compacted, Progress};
 pub use create::{BLOCK_SIZE, CreateOptions, DIFFERENCING_BLOCK_SIZE, Kind, create};
 pub use error::{ImageError, ImageErrorKind, printable};
 pub use image::{Held, Image, ImageInfo};
+pub use memory::{Memory, unlimited};
 pub use open::{Mode, Opening};
 pub use vhdx_format::{DISK_SIZE_MAX, ParentLocator, Uuid};

@@ -21,13 +21,14 @@ use vhdx_format::{
 use crate::error::{ImageError, ImageErrorKind, Result};
 use crate::image::{Image, ImageInfo, Inner, Regions, creator_of, entry_at};
 use crate::journal::{Journal, new_id};
+use crate::memory::{Memory, Taken, unlimited};
 use crate::pages::Pages;
 use crate::source::{Overlay, Source};
 use crate::space::{Extent, FILE_MAX, Space};
 use crate::write::{is_anchored, is_present};
 
-/// How much of the table is read at once, in bytes.
-const PIECE: u64 = 1 << 20;
+/// How much of the table is read at once, in bytes: others have their turn before what it says of 8,192 blocks is marked.
+const PIECE: u64 = 64 << 10;
 
 /// What an image is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub struct Opening {
     source: Source,
     mode: Mode,
     entropy: Arc<dyn Entropy>,
+    memory: Arc<dyn Memory>,
     creator: String,
     journal: Journal,
     log: Region,
@@ -58,6 +60,19 @@ impl Opening {
     /// # Errors
     /// When it is no image, or one that cannot be used.
     pub async fn read(file: Arc<dyn OpenFile>, mode: Mode, entropy: &Arc<dyn Entropy>) -> Result<Self> {
+        Self::read_within(file, mode, entropy, unlimited()).await
+    }
+
+    /// As [`Opening::read`], with what the image holds in memory taken from there.
+    ///
+    /// # Errors
+    /// As [`Opening::read`], and when there is no memory for its log.
+    pub async fn read_within(
+        file: Arc<dyn OpenFile>,
+        mode: Mode,
+        entropy: &Arc<dyn Entropy>,
+        memory: Arc<dyn Memory>,
+    ) -> Result<Self> {
         let mut source = Source::new(file);
         if source.size() > FILE_MAX {
             return Err(ImageError::new(
@@ -72,9 +87,15 @@ impl Opening {
         let had_log = !header.log_guid.is_nil();
         let mut journal = Journal::new(current, header);
         if had_log {
+            // The log, and what it says: for an image that is read, that stays.
+            let mut taken = Taken::nothing(memory.clone());
+            taken.need(2 * log.length.min(LOG_REPLAY_MAX) as usize)?;
             let replay = read_log(&source, &header, log).await?;
             match mode {
-                Mode::Read => source.lay_over(replay.changes, replay.last_file_offset),
+                Mode::Read => {
+                    taken.shrink_to(log.length as usize);
+                    source.lay_over(replay.changes, replay.last_file_offset, taken);
+                }
                 Mode::Write => {
                     (current, header) = replay_into(&source, replay, current, header, &**entropy).await?;
                     journal = Journal::new(current, header);
@@ -101,7 +122,7 @@ impl Opening {
         let layout = BatLayout::new(&metadata.parameters, metadata.logical_sector, metadata.disk_size);
         layout.fits(regions.bat.length)?;
         let entropy = Arc::clone(entropy);
-        Ok(Self { source, mode, entropy, creator, journal, log, regions, items, metadata, had_log })
+        Ok(Self { source, mode, entropy, memory, creator, journal, log, regions, items, metadata, had_log })
     }
 
     /// Of a differencing disk: where its parent is.
@@ -180,11 +201,12 @@ impl Opening {
             entropy: self.entropy,
             regions: parking_lot::Mutex::new(Regions::new(self.regions, self.log)),
             log: self.log,
-            pages: Pages::default(),
+            pages: Pages::new(self.memory),
             space: Space::default(),
             journal: tokio::sync::Mutex::new(self.journal),
             blocks: shard_runtime::RangeLocks::default(),
             growing: tokio::sync::Mutex::new(()),
+            resizing: tokio::sync::Mutex::new(()),
             shape: std::sync::Arc::default(),
             stopped: AtomicBool::new(false),
             stop_told: tokio::sync::Notify::new(),
@@ -354,7 +376,10 @@ impl Inner {
             }
         }
         let (mut number, mut present) = (0, 0);
-        while number < layout.entries() {
+        let end = bat.offset + layout.entries() * 8;
+        // Where the file has nothing, entries are zeros, and lead nowhere: the table of a large disk that is new is not read at all.
+        while let Some(at) = self.source.next_data(bat.offset + number * 8, end).await? {
+            number = (at - bat.offset) / 8;
             let count = (layout.entries() - number).min(PIECE / 8);
             let bytes = self.source.bytes(bat.offset + number * 8, (count * 8) as usize).await?;
             for index in 0..count {

@@ -9,33 +9,100 @@
 //! was given up. Only one load at a time makes sure that none is older than a change that came and went meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vhdx_format::LOG_SECTOR;
 
 use crate::error::{ImageError, Result};
+use crate::memory::{Memory, Taken};
 use crate::source::Source;
 
 /// Sectors that are kept: 16 MiB of memory, which speak of 64 TiB of disk with blocks of 32 MiB.
 const KEPT: usize = 4096;
+/// Sectors that are an image's own: with all that can be dirty or committing it goes on, however little memory there is.
+const OWN: usize = 4 * DIRTY_MAX;
+/// Sectors that memory is asked for at a time.
+const STEP: usize = 256;
 
 /// What is changed and not committed, at most, before somebody commits it: a batch of so many fits the smallest log.
 pub(crate) const DIRTY_MAX: usize = 64;
 
-#[derive(Default)]
 pub(crate) struct Pages {
     inner: Mutex<Inner>,
     loading: tokio::sync::Mutex<()>,
 }
 
-#[derive(Default)]
 struct Inner {
+    /// How many may be kept now; the memory of those that are not its own is taken.
+    most: usize,
+    taken: Taken,
     pages: BTreeMap<u64, Box<[u8]>>,
     dirty: BTreeSet<u64>,
     committing: BTreeSet<u64>,
 }
 
+impl Inner {
+    /// Makes room for one more: by more memory, or in place of others.
+    fn make_room(&mut self) {
+        if self.pages.len() < self.most {
+            return;
+        }
+        if self.taken.is_tight() {
+            return self.trim();
+        }
+        if self.most < KEPT && self.taken.grow(STEP * LOG_SECTOR) {
+            self.most += STEP;
+            return;
+        }
+        self.forget_down_to(self.most / 2);
+    }
+
+    /// Keeps what is its own.
+    fn trim(&mut self) {
+        self.forget_down_to(OWN / 2);
+        self.most = OWN;
+        self.taken.shrink_to(0);
+    }
+
+    /// Forgets sectors until there are no more than so many, or all others are needed. Which ones go is of no importance to a disk
+    /// that needs more than are kept.
+    fn forget_down_to(&mut self, count: usize) {
+        let Self { pages, dirty, committing, .. } = self;
+        let mut surplus = pages.len().saturating_sub(count);
+        let mut every_other = false;
+        for _ in 0..2 {
+            pages.retain(|at, _| {
+                every_other = !every_other;
+                let goes = surplus > 0 && every_other && !dirty.contains(at) && !committing.contains(at);
+                surplus -= usize::from(goes);
+                !goes
+            });
+        }
+    }
+}
+
 impl Pages {
+    /// No sectors yet; the memory of most is taken here.
+    pub(crate) fn new(memory: Arc<dyn Memory>) -> Self {
+        let inner = Inner {
+            most: OWN,
+            taken: Taken::nothing(memory),
+            pages: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            committing: BTreeSet::new(),
+        };
+        Self { inner: Mutex::new(inner), loading: tokio::sync::Mutex::default() }
+    }
+
+    /// Gives back what others need more.
+    pub(crate) fn trim_if_tight(&self) {
+        let mut inner = self.inner.lock();
+        if inner.most > OWN && inner.taken.is_tight() {
+            inner.trim();
+        }
+    }
+
     /// Looks at the sector at `at` in the file.
     pub(crate) async fn look<T>(&self, source: &Source, at: u64, look: impl Fn(&[u8]) -> T) -> Result<T> {
         loop {
@@ -73,15 +140,7 @@ impl Pages {
         }
         let bytes = source.bytes(at, LOG_SECTOR).await?;
         let mut inner = self.inner.lock();
-        if inner.pages.len() >= KEPT {
-            let Inner { pages, dirty, committing } = &mut *inner;
-            // Every other one of those that may go: which, is of no importance to a disk that needs more than are kept.
-            let mut every_other = false;
-            pages.retain(|at, _| {
-                every_other = !every_other;
-                every_other || dirty.contains(at) || committing.contains(at)
-            });
-        }
+        inner.make_room();
         inner.pages.insert(at, bytes.to_vec().into_boxed_slice());
         Ok(())
     }
@@ -100,7 +159,7 @@ impl Pages {
     /// Takes what is to be committed, by offset.
     pub(crate) fn take(&self) -> BTreeMap<u64, Box<[u8]>> {
         let mut inner = self.inner.lock();
-        let Inner { pages, dirty, committing } = &mut *inner;
+        let Inner { pages, dirty, committing, .. } = &mut *inner;
         committing.extend(dirty.iter());
         let taken = std::mem::take(dirty);
         taken.into_iter().filter_map(|at| Some((at, pages.get(&at)?.clone()))).collect()

@@ -21,6 +21,33 @@ const SECTOR: u64 = LOG_SECTOR as u64;
 /// Bytes of a moved table that are copied at once.
 const PIECE: u64 = 1 << 20;
 
+/// Space that was taken for the blocks of a larger disk, and how much of it blocks have got.
+#[derive(Default)]
+struct Room {
+    extents: Vec<Extent>,
+    /// The extent that the next block is in, and how many MiB of it are given.
+    next: (usize, u64),
+}
+
+impl Room {
+    /// Of a disk of many blocks most lie one behind the other.
+    fn add(&mut self, extent: Extent) {
+        match self.extents.last_mut() {
+            Some(last) if last.at + last.count == extent.at => last.count += extent.count,
+            _ => self.extents.push(extent),
+        }
+    }
+
+    /// Where the next block has its place, in MiB.
+    fn next(&mut self, count: u64) -> Option<u64> {
+        let (index, given) = self.next;
+        let extent = self.extents.get(index)?;
+        let at = extent.at + given;
+        self.next = if given + count < extent.count { (index, given + count) } else { (index + 1, 0) };
+        Some(at)
+    }
+}
+
 impl Image {
     /// Gives the disk another size, durably. What lies behind the end of a smaller one is lost; what a larger one has more reads
     /// as zeros.
@@ -36,13 +63,27 @@ impl Image {
 
 impl Inner {
     async fn resize(&self, size: u64) -> Result<()> {
-        let _alone = self.shape.write().await;
+        let _one = self.resizing.lock().await;
         self.check_writable()?;
         check_size(size, self.metadata.logical_sector)?;
+        // Nobody else changes it.
         let old = self.layout();
         if size == old.disk_size {
             return Ok(());
         }
+        let mut room = Room::default();
+        if size > old.disk_size && self.metadata.parameters.leave_allocated && !old.has_parent {
+            // Before the others stand still: zeros for terabytes take their time.
+            self.begin_changes(false).await?;
+            let new = BatLayout { disk_size: size, ..old };
+            if let Err(error) = self.make_room(new.payload_blocks() - old.payload_blocks(), &mut room).await {
+                let _alone = self.shape.write().await;
+                self.give_back_all(room.extents).await;
+                return Err(error);
+            }
+        }
+        let _alone = self.shape.write().await;
+        self.check_writable()?;
         self.begin_changes(true).await?;
         self.begun.store(true, Ordering::Release);
         let new = BatLayout { disk_size: size, ..old };
@@ -51,15 +92,15 @@ impl Inner {
             self.commit().await?;
             self.put_shape(size, None).await?;
         } else {
-            self.zero_behind(&old, size).await?;
-            let mut taken = Vec::new();
+            let mut table = None;
             let grown = async {
-                let moved = self.prepare_table(&old, &new, &mut taken).await?;
+                self.zero_behind(&old, size).await?;
+                let moved = self.prepare_table(&old, &new, &mut room, &mut table).await?;
                 self.commit().await?;
                 self.put_shape(size, moved).await
             };
             if let Err(error) = grown.await {
-                self.give_back_all(taken).await;
+                self.give_back_all(room.extents.into_iter().chain(table).collect()).await;
                 return Err(error);
             }
         }
@@ -69,6 +110,21 @@ impl Inner {
             // Its blocks lie in their order, so what it had behind the new end lies at the file's end. The disk has its new size
             // already: a file that stays longer is cut by the next who compacts it.
             let _ = self.cut_file().await;
+        }
+        Ok(())
+    }
+
+    /// Takes space for so many blocks of a fixed disk, as zeros. Nothing leads there yet, so others go on meanwhile.
+    async fn make_room(&self, blocks: u64, room: &mut Room) -> Result<()> {
+        let size = self.block_size();
+        for _ in 0..blocks {
+            let (extent, old) = self.room(size / MIB).await?;
+            room.add(extent);
+            if old {
+                self.source.file.zero_range(extent.at * MIB, size, Durability::Volatile).await?;
+            } else {
+                self.source.file.allocate(extent.at * MIB, size, false).await?;
+            }
         }
         Ok(())
     }
@@ -162,14 +218,15 @@ impl Inner {
         &self,
         old: &BatLayout,
         new: &BatLayout,
-        taken: &mut Vec<Extent>,
+        room: &mut Room,
+        table: &mut Option<Extent>,
     ) -> Result<Option<Region>> {
         let bat = self.bat();
         // The first that is not of a block that the disk has.
         let first = old.payload_entry(old.payload_blocks());
         if new.fits(bat.length).is_ok() {
             for number in first..new.entries() {
-                let entry = self.new_entry(old, new, number, taken).await?;
+                let entry = self.new_entry(old, new, number, room).await?;
                 if self.entry(number).await? != entry {
                     self.set_entry(number, entry).await?;
                 }
@@ -185,7 +242,7 @@ impl Inner {
         let needed = (new.entries() * 8).next_multiple_of(MIB) as u32;
         let length = needed.max(bat.length.saturating_mul(2));
         let (extent, dirty) = self.room(u64::from(length) / MIB).await?;
-        taken.push(extent);
+        *table = Some(extent);
         let region = Region { offset: extent.at * MIB, length };
         if dirty {
             self.source.file.punch_hole(region.offset, u64::from(length)).await?;
@@ -198,7 +255,7 @@ impl Inner {
             let copied = self.source.bytes(bat.offset + done, known as usize).await?;
             bytes[..known as usize].copy_from_slice(&copied);
             for number in (done + known) / 8..(done + step) / 8 {
-                let entry = self.new_entry(old, new, number, taken).await?.0.to_le_bytes();
+                let entry = self.new_entry(old, new, number, room).await?.0.to_le_bytes();
                 bytes[(number * 8 - done) as usize..][..8].copy_from_slice(&entry);
             }
             self.put(region.offset + done, &bytes).await?;
@@ -213,7 +270,7 @@ impl Inner {
         old: &BatLayout,
         new: &BatLayout,
         number: u64,
-        taken: &mut Vec<Extent>,
+        room: &mut Room,
     ) -> Result<BatEntry> {
         let block = match new.block_of(number) {
             None if old.has_parent && number < old.entries() => return self.entry(number).await,
@@ -221,15 +278,10 @@ impl Inner {
             _ => return Ok(BatEntry(0)),
         };
         if self.metadata.parameters.leave_allocated && !new.has_parent {
-            let size = self.block_size();
-            let (extent, old) = self.room(size / MIB).await?;
-            taken.push(extent);
-            if old {
-                self.source.file.zero_range(extent.at * MIB, size, Durability::Volatile).await?;
-            } else {
-                self.source.file.allocate(extent.at * MIB, size, false).await?;
-            }
-            return Ok(BatEntry::payload(PayloadState::FullyPresent, extent.at * MIB));
+            let at = room.next(self.block_size() / MIB);
+            let at =
+                at.ok_or_else(|| ImageError::damaged("there is no room for a block of the larger disk"))?;
+            return Ok(BatEntry::payload(PayloadState::FullyPresent, at * MIB));
         }
         let parents = self.parent.as_ref().map_or(0, |parent| parent.size());
         let state =

@@ -11,6 +11,7 @@ use file_store::OpenFile;
 use vhdx_format::{Change, LOG_SECTOR};
 
 use crate::error::{ImageError, Result};
+use crate::memory::Taken;
 
 const SECTOR: u64 = LOG_SECTOR as u64;
 
@@ -18,6 +19,8 @@ const SECTOR: u64 = LOG_SECTOR as u64;
 pub(crate) struct Source {
     pub(crate) file: Arc<dyn OpenFile>,
     over: Option<Overlay>,
+    /// The memory of what lies over it.
+    _taken: Option<Taken>,
 }
 
 /// What a log says, later changes over earlier ones.
@@ -77,11 +80,12 @@ impl Overlay {
 
 impl Source {
     pub(crate) fn new(file: Arc<dyn OpenFile>) -> Self {
-        Self { file, over: None }
+        Self { file, over: None, _taken: None }
     }
 
     /// Lays the changes of a log over the file, which is then at least `size` bytes long.
-    pub(crate) fn lay_over(&mut self, changes: Vec<Change>, size: u64) {
+    pub(crate) fn lay_over(&mut self, changes: Vec<Change>, size: u64, taken: Taken) {
+        self._taken = Some(taken);
         let over = Overlay::of(changes);
         self.over = Some(Overlay { size: over.size.max(size), ..over });
     }
@@ -132,6 +136,18 @@ impl Source {
             put(*at..*at + SECTOR, Some(bytes));
         }
         Ok(buf)
+    }
+
+    /// Where, from `offset` on and before `end`, there may be something else than zeros.
+    ///
+    /// # Errors
+    /// When the file fails.
+    pub(crate) async fn next_data(&self, offset: u64, end: u64) -> Result<Option<u64>> {
+        if self.over.is_some() || offset >= end {
+            return Ok((offset < end).then_some(offset));
+        }
+        let ranges = self.file.allocated_ranges(offset, end - offset, 1).await?;
+        Ok(ranges.first().map(|range| range.offset.max(offset)).filter(|at| *at < end))
     }
 
     /// `len` bytes from `offset`.

@@ -54,7 +54,11 @@ impl LogicalUnit {
 
     /// Ends its service for good, on the shard of its storage: what waits ends at once, what runs is waited for, what still comes is
     /// told that there is no such unit, and what it kept its data in is let go of. Whoever removes a unit's file calls this first.
-    pub async fn close(&self) {
+    ///
+    /// Those come back who are to be told that writes which they had cached may be lost, where that could not be kept with the data:
+    /// the unit that is opened with it next is to tell them ([`LogicalUnit::tell_lost_writes`]).
+    #[must_use]
+    pub async fn close(&self) -> Vec<String> {
         self.inner.lock().closed = true;
         self.abort(|_| true, None).await;
         if self.cached.is_any() {
@@ -63,16 +67,27 @@ impl LogicalUnit {
                 _ = self.flush_cached(None) => {}
                 () = shard_runtime::sleep(LAST_STEP * LAST_STEPS) => {}
             }
+            if self.cached.forget(self.cached.written()) {
+                self.lost_writes(None);
+            }
         }
+        let kept = async {
+            tokio::select! {
+                left = self.keep_losses() => left,
+                () = shard_runtime::sleep(LAST_STEP * LAST_STEPS) => self.not_told().0.into_iter().collect(),
+            }
+        };
+        let left = kept.await;
         let backing = Arc::downgrade(&self.backing());
         self.detach();
         // A step of a SANITIZE, or of another unit's copy from here, may be at it still; there is none after that.
         for _ in 0..LAST_STEPS {
             if backing.strong_count() == 0 {
-                return;
+                break;
             }
             shard_runtime::sleep(LAST_STEP).await;
         }
+        left
     }
 
     /// Lets go of what it keeps its data in, until [`LogicalUnit::attach`]. Everything else that it knows stays.
@@ -105,6 +120,9 @@ impl LogicalUnit {
     pub(crate) async fn flush(&self, nexus: u64) -> Result<(), Failure> {
         let (cached, flushed) = self.flush_cached(Some(nexus)).await;
         let lost = self.inner.lock().take_lost_writes(nexus);
+        if lost {
+            self.was_told(nexus).await;
+        }
         let write_error = || Err(Sense::new(SenseKey::HardwareError, asc::WRITE_ERROR).into());
         match flushed {
             _ if lost => write_error(),

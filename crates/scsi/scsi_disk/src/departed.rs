@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 /// How many are remembered at most; those that have nothing to be told are forgotten first.
-const MAX_DEPARTED: usize = 256;
+pub(crate) const MAX_DEPARTED: usize = 256;
 
 /// Who has gone, longest ago first, and whether cached writes may have been lost since it was told last.
 #[derive(Default)]
@@ -27,6 +27,11 @@ impl Departed {
     pub(crate) fn comes_back(&mut self, port: &str) -> bool {
         let known = self.ports.iter().position(|(known, _)| known == port);
         known.and_then(|at| self.ports.remove(at)).is_some_and(|(_, lost)| lost)
+    }
+
+    /// Who is to be told that cached writes may be lost.
+    pub(crate) fn to_be_told(&self) -> impl Iterator<Item = &str> {
+        self.ports.iter().filter(|(_, lost)| *lost).map(|(port, _)| port.as_str())
     }
 
     /// Cached writes may be lost: each is to be told.

@@ -71,7 +71,7 @@ pub struct Effects {
 }
 
 /// A name behind its length, at the beginning of what is left of a row.
-fn take_name(rest: &mut &[u8]) -> Option<String> {
+pub(crate) fn take_name(rest: &mut &[u8]) -> Option<String> {
     let len = usize::from(u16::from_be_bytes(*rest.first_chunk()?));
     let name = rest.get(2..2 + len).filter(|_| len <= MAX_PORT_NAME_BYTES)?;
     *rest = &rest[2 + len..];

@@ -16,6 +16,7 @@ use crate::backing::{Backing, ReservationStore};
 use crate::departed::Departed;
 use crate::ended::{EndedCopy, EndedToken};
 use crate::flow::Flows;
+use crate::losses::Losses;
 use crate::meter::Meter;
 use crate::mode::{Mode, WriteCache};
 use crate::port_groups::PortGroup;
@@ -87,6 +88,8 @@ pub(crate) struct Inner {
     pub(crate) mode_unsaved: bool,
     /// Who was connected, and what it is to be told.
     pub(crate) departed: Departed,
+    /// Those of them that the row of the volume names, until they are told.
+    pub(crate) kept_losses: Losses,
     pub(crate) port_groups: Vec<PortGroup>,
     pub(crate) state: UnitState,
     pub(crate) stopped: bool,
@@ -158,6 +161,12 @@ impl LogicalUnit {
             Some(row) => Sanitize::decode(&row).ok_or("the stored state of SANITIZE is damaged")?,
             None => Sanitize::Idle,
         };
+        let kept_losses = match load(b'l').await? {
+            Some(row) => Losses::decode(&row).ok_or("the stored list of lost writes is damaged")?,
+            None => Losses::default(),
+        };
+        let mut departed = Departed::default();
+        kept_losses.0.iter().for_each(|port| departed.leaves(port.clone(), true));
         let inner = Inner {
             nexuses: BTreeMap::new(),
             sanitize,
@@ -167,7 +176,8 @@ impl LogicalUnit {
             saved_mode: mode,
             cache,
             mode_unsaved: false,
-            departed: Departed::default(),
+            departed,
+            kept_losses,
             port_groups: config.port_groups.clone(),
             state: UnitState::Online,
             stopped: false,

@@ -1,5 +1,6 @@
 //! The tasks of an open volume: one saves what streams left behind, deletes removed files, has freed clusters zeroed (`freed.rs`);
-//! one makes changes durable and commits them; one saves sizes (`saving.rs`). None waits for another.
+//! one makes changes durable and commits them; one saves sizes (`saving.rs`). None waits for the work of another, but a commit, as it
+//! must, for a flush of data that was begun before it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

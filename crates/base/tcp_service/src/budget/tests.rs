@@ -245,3 +245,19 @@ fn nobody_waits_for_ever() {
         assert!(usage.waits > 0, "it was tight");
     });
 }
+
+/// What is no connection's never takes the half that requests have, and nothing while somebody waits.
+#[test]
+fn what_is_beside_requests_takes_half_at_most() {
+    let budget = Budget::new(MIN_BUDGET);
+    let half = MIN_BUDGET / 2;
+    assert!(budget.take(half) && !budget.take(1));
+    assert_eq!((budget.usage().used, budget.usage().beside), (half as u64, half as u64));
+    let mut account = budget.account();
+    assert_eq!(account.admit(half / 2), Admission::Now);
+    assert!(budget.is_tight(), "who has memory beside requests is to give it back");
+    budget.give_back(half);
+    assert_eq!(budget.usage().beside, 0);
+    assert!(budget.take(half / 4) && !budget.take(half));
+    budget.give_back(half / 4);
+}

@@ -8,6 +8,7 @@ use observe::IoTotals;
 use uuid::Uuid;
 
 use super::Work;
+use crate::images::parentage::Parentage;
 
 /// An open volume.
 pub trait VolumeHandle: Send + Sync + 'static {
@@ -17,6 +18,10 @@ pub trait VolumeHandle: Send + Sync + 'static {
     fn shard(&self) -> usize;
     /// Its identity.
     fn guid(&self) -> Uuid;
+    /// The parents of images that are kept from others on it; none where nobody keeps them.
+    fn parentage(&self) -> Option<Arc<Parentage>> {
+        None
+    }
     /// Bytes of a cluster.
     fn cluster(&self) -> u32;
     /// Verifies all structures; what a finding's action says is what a repair would do.

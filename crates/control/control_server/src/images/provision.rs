@@ -14,14 +14,18 @@ use control_api::{Code, FileProvision, Problem, Provisioned};
 use file_store::{Access, FileId, FileKind, FileStore, NewFile, OpenOptions, Share, StoreErrorKind};
 use parking_lot::Mutex;
 use shard_runtime::{Entropy, SystemEntropy};
-use vhdx::{CreateOptions, Found, Kind, Mode, Opening, ParentLocator, open_chain};
+use vhdx::{CreateOptions, Found, Kind, Memory, Mode, Opening, ParentLocator, open_chain};
 
+use super::parentage::{Link, Parentage};
 use super::{PARENT, Parents, problem};
 use crate::files;
 use crate::files::unfinished;
 
 /// What all of them are made of.
-struct Pattern {
+struct Pattern<'a> {
+    parentage: Option<&'a Parentage>,
+    /// What all of them have for their parent, if they have one.
+    parent: Option<FileId>,
     store: Arc<dyn FileStore>,
     from: FileId,
     directory: FileId,
@@ -66,6 +70,8 @@ fn way(folder: &[String], file: &[String]) -> Option<(String, bool)> {
 /// written to, replaced or opened since they got their names.
 pub(crate) async fn provision(
     store: Arc<dyn FileStore>,
+    parentage: Option<&Parentage>,
+    memory: &Arc<dyn Memory>,
     request: &FileProvision,
 ) -> Result<Provisioned, Problem> {
     let names = request.names()?;
@@ -111,16 +117,17 @@ pub(crate) async fn provision(
         _ => files::at(&request.from)(error),
     })?;
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-    let opening = Opening::read(held.clone(), Mode::Read, &entropy).await;
+    let opening = Opening::read_within(held.clone(), Mode::Read, &entropy, memory.clone()).await;
     let info = opening.map_err(|error| problem(&error.of(&request.from)))?.info();
     let disk_bytes = info.metadata.disk_size;
     let told = way(&folder, &golden).ok_or_else(|| {
         let detail = format!("An image cannot name {} for its parent: it has a backslash.", request.from);
         Problem::new(Code::InvalidRequest, detail)
     });
-    let (made, parents_elsewhere) = if request.differencing {
+    let (made, parent, parents_elsewhere) = if request.differencing {
         // A parent that cannot be read, as for want of its own, has no use for children.
-        let finder = Parents { store: store.clone(), anywhere: true, found: Mutex::default() };
+        let finder =
+            Parents { store: store.clone(), memory: memory.clone(), anywhere: true, found: Mutex::default() };
         let found = Found { name: format!("/{}", golden.join("/")), file: held.clone() };
         let chain =
             open_chain(found, Mode::Read, &finder, &entropy).await.map_err(|error| problem(&error))?;
@@ -132,7 +139,7 @@ pub(crate) async fn provision(
             ..CreateOptions::new(disk_bytes, Kind::Differencing(locator))
         };
         let file = files::new(&*store, directory, FileKind::File).await.map_err(files::at(&path))?;
-        (Made::Children { options, file }, leads_out)
+        (Made::Children { options, file }, Some(from), leads_out)
     } else {
         if info.metadata.parent.is_some() && folder != own {
             let detail =
@@ -140,9 +147,28 @@ pub(crate) async fn provision(
             return Err(Problem::new(Code::InvalidRequest, detail)
                 .todo("Make them in its own folder, or make children of it (--differencing)."));
         }
-        (Made::Clones, false)
+        let parent = match info.metadata.parent {
+            Some(_) => {
+                // Clones have the parent that their golden image has. Whether it can be read shows when they are opened.
+                let finder = Parents {
+                    store: store.clone(),
+                    memory: memory.clone(),
+                    anywhere: true,
+                    found: Mutex::default(),
+                };
+                let found = Found { name: format!("/{}", golden.join("/")), file: held.clone() };
+                let chain = open_chain(found, Mode::Read, &finder, &entropy).await;
+                let found = finder.found.into_inner().into_iter();
+                found
+                    .filter(|_| chain.is_ok())
+                    .find(|file| Arc::strong_count(file) > 1)
+                    .map(|file| file.file())
+            }
+            None => None,
+        };
+        (Made::Clones, parent, false)
     };
-    let pattern = Pattern { store, from, directory, folder: path.clone(), made, entropy };
+    let pattern = Pattern { parentage, parent, store, from, directory, folder: path.clone(), made, entropy };
     let mut finished = Vec::new();
     for name in &names {
         match pattern.make(name).await {
@@ -166,7 +192,7 @@ pub(crate) async fn provision(
     Ok(Provisioned { paths, disk_bytes, parents_elsewhere })
 }
 
-impl Pattern {
+impl Pattern<'_> {
     /// Makes one, under its name when it is whole.
     async fn make(&self, name: &str) -> Result<Finished, Problem> {
         let (store, directory) = (&*self.store, self.directory);
@@ -178,6 +204,11 @@ impl Pattern {
         let done = async {
             self.fill(&aside).await?;
             let file = store.lookup(directory, &aside).await.map_err(files::at(&path))?.file;
+            if let (Some(parentage), Some(parent)) = (self.parentage, self.parent) {
+                // Before anybody can rely on it: a row of a child that is not made after all goes when it is looked again.
+                let recorded = parentage.record(&[Link { parent, child: file }]).await;
+                recorded.map_err(files::at(&path))?;
+            }
             let written = store.info(file).await.map_err(files::at(&path))?.times.written;
             store.rename((directory, &aside), (directory, name), false).await.map_err(files::at(&path))?;
             Ok(Finished { name: name.to_owned(), file, written })

@@ -179,6 +179,11 @@ fn node(text: &mut Text, status: &Status) {
         "Memory that the requests of all clients take.",
         memory.used_bytes as f64,
     );
+    text.gauge(
+        "holdfast_request_memory_images_bytes",
+        "What of the memory of requests the images of LUNs hold.",
+        memory.images_bytes as f64,
+    );
     text.counter(
         "holdfast_request_memory_waits_total",
         "How often a connection has waited for memory for its requests.",

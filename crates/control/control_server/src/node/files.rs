@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Bytes;
 use control_api::{Code, Done, FileClone, FileCreate, FileEntry, FileRename, Problem, human_bytes};
-use file_store::{Access, FileStore};
+use file_store::{Access, FileId, FileStore};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
@@ -166,6 +166,7 @@ impl Node {
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
         self.refuse_lun_data(volume, path).await?;
+        self.refuse_parent(volume, path).await?;
         self.refuse_share_folder(volume, path)?;
         let entry = self.file_stat(volume, path).await?;
         confirm(path, confirmed.as_deref(), || {
@@ -184,6 +185,8 @@ impl Node {
     pub async fn file_rename(&self, volume: &str, request: FileRename) -> Result<FileEntry, Problem> {
         self.refuse_lun_file(volume, &request.from)?;
         self.refuse_lun_data(volume, &request.to).await?;
+        self.refuse_parent(volume, &request.from).await?;
+        self.refuse_parent(volume, &request.to).await?;
         self.refuse_share_folder(volume, &request.from)?;
         if request.replace
             && let Ok(there) = self.file_stat(volume, &request.to).await
@@ -201,7 +204,17 @@ impl Node {
 
     /// Makes a file that shares another one's storage.
     pub async fn file_clone(&self, volume: &str, request: FileClone) -> Result<FileEntry, Problem> {
-        self.with_store(volume, async move |store| files::clone(&*store, &request).await).await
+        let parentage = self.volume(volume)?.parentage();
+        self.with_store(volume, async move |store| {
+            let made = files::clone(&*store, &request).await?;
+            if let Some(parentage) = parentage {
+                let (source, _) = files::resolve(&*store, &request.from).await?;
+                let cloned = parentage.cloned(source, FileId(made.file_id)).await;
+                cloned.map_err(files::at(&made.path))?;
+            }
+            Ok(made)
+        })
+        .await
     }
 
     /// Bytes of a file: how many will come, and the bytes.
@@ -251,6 +264,7 @@ impl Node {
         mut bytes: impl Stream<Item = Result<Bytes, axum::Error>> + Unpin + Send,
     ) -> Result<FileEntry, Problem> {
         self.refuse_lun_data(volume, path).await?;
+        self.refuse_parent(volume, path).await?;
         if offset > 0 && mode != PutMode::Keep {
             return Err(Problem::new(
                 Code::InvalidRequest,

@@ -55,6 +55,9 @@ impl Node {
 
     /// A request for a LUN of an image, with the blocks that its disk has; others as they are.
     pub(super) async fn of_image(&self, mut request: LunCreate) -> Result<LunCreate, Problem> {
+        if let Some(path) = &request.path {
+            self.refuse_parent(&self.volume_or_only(request.volume.as_deref())?, path).await?;
+        }
         if request.format == LunFormat::Raw {
             return Ok(request);
         }
@@ -78,6 +81,14 @@ impl Node {
         Ok(request)
     }
 
+    /// Refuses to write to a file, or to take it or a folder above it away, that is the parent of images: they need it as it is.
+    pub(super) async fn refuse_parent(&self, volume: &str, path: &str) -> Result<(), Problem> {
+        let handle = self.volume(volume)?;
+        let Some(parentage) = handle.parentage() else { return Ok(()) };
+        let path = path.to_owned();
+        self.on_shard(handle.shard(), move || async move { parentage.refuse(&path).await }).await
+    }
+
     /// Makes many images from one, each a disk of its own; all of them or none.
     pub async fn file_provision(
         self: &Arc<Self>,
@@ -86,8 +97,12 @@ impl Node {
     ) -> Result<Provisioned, Problem> {
         let (node, volume) = (Arc::clone(self), volume.to_owned());
         to_its_end(async move {
-            node.with_store(&volume, async move |store| images::provision::provision(store, &request).await)
-                .await
+            let parentage = node.volume(&volume)?.parentage();
+            let memory = images::memory(&node.backends.budget);
+            node.with_store(&volume, async move |store| {
+                images::provision::provision(store, parentage.as_deref(), &memory, &request).await
+            })
+            .await
         })
         .await
     }
@@ -108,8 +123,9 @@ impl Node {
     /// Opens an image that nobody has open, and closes it again; nothing is changed.
     async fn look_into(&self, volume: &str, place: ImagePlace) -> Result<DiskInImage, Problem> {
         let path = place.path.clone();
+        let memory = images::memory(&self.backends.budget);
         let looked = self.with_store(volume, async move |store| {
-            let image = images::open(&store, &place, Mode::Read).await?;
+            let image = images::open(&store, &place, Mode::Read, &memory).await?;
             Ok(DiskInImage { size: image.size(), sector: image.geometry().block_size })
         });
         looked.await.map_err(|problem| match problem.code {

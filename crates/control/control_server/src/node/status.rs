@@ -125,8 +125,15 @@ impl Node {
     }
 
     fn request_memory(&self) -> RequestMemory {
-        let BudgetUse { limit, used, waiting, waits, refused } = self.backends.budget.usage();
-        RequestMemory { limit_bytes: limit, used_bytes: used, waiting, waits, ended: refused }
+        let BudgetUse { limit, used, beside, waiting, waits, refused } = self.backends.budget.usage();
+        RequestMemory {
+            limit_bytes: limit,
+            used_bytes: used,
+            images_bytes: beside,
+            waiting,
+            waits,
+            ended: refused,
+        }
     }
 
     /// The node's name: the configured one, or the machine's.

@@ -33,6 +33,7 @@ use tokio::runtime::Handle;
 
 use crate::backend::Backends;
 use crate::cluster::Life;
+use crate::images;
 use bus::Bus;
 pub(crate) use bus::BusPlace;
 pub use disks::{SystemDisk, SystemDisks};
@@ -75,7 +76,8 @@ pub(crate) fn backends(
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
     let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
-    let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone(), gates.clone()));
+    let memory = images::memory(&budget);
+    let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone(), gates.clone(), memory));
     let bus = bus.map(|place| Bus::new(place, data, shards.clone())).transpose()?;
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();

@@ -23,7 +23,7 @@ use scsi_disk::{
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
-use vhdx::Held;
+use vhdx::{Held, Memory};
 
 use self::file::{Kept, Refused, Watch, end_watch, watch};
 use self::medium::{Disk, Source, watch_medium};
@@ -78,6 +78,8 @@ struct State {
     config: Option<Current>,
     /// Nothing is opened any more.
     closed: bool,
+    /// Who is to be told, by units that are closed, that cached writes may be lost, where that could not be kept with their data.
+    lost_writes: BTreeMap<[u8; 16], Vec<String>>,
 }
 
 /// The units of this node.
@@ -86,6 +88,8 @@ pub(super) struct SystemUnits {
     clock: Arc<dyn Clock>,
     /// Where commands wait for their turn at their volume.
     gates: Arc<Gates>,
+    /// Of which images hold some.
+    memory: Arc<dyn Memory>,
     state: Mutex<State>,
     /// Brings commands for units of other nodes there; nothing on a node of its own.
     forward: OnceLock<Arc<dyn Forward>>,
@@ -97,11 +101,17 @@ pub(super) struct SystemUnits {
 
 impl SystemUnits {
     /// No units yet.
-    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, gates: Arc<Gates>) -> Self {
+    pub(super) fn new(
+        shards: Arc<SystemShards>,
+        clock: Arc<dyn Clock>,
+        gates: Arc<Gates>,
+        memory: Arc<dyn Memory>,
+    ) -> Self {
         Self {
             shards,
             clock,
             gates,
+            memory,
             state: Mutex::default(),
             forward: OnceLock::new(),
             waiting: Arc::default(),
@@ -120,7 +130,7 @@ impl SystemUnits {
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<Entry, Refused> {
         let config = self.unit_config(&identity, lun, groups);
-        let (source, name) = (Source::of(lun, volume.store()), lun.name.clone());
+        let (source, name) = (Source::of(lun, &volume, self.memory.clone()), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
         let opened = self.shards.run(volume.shard(), move || async move {
@@ -152,6 +162,8 @@ impl SystemUnits {
                 return Err(Refused { problem, kept: Some(Kept { volume, file }) });
             }
         };
+        let lost = self.state.lock().lost_writes.remove(&identity.guid);
+        unit.tell_lost_writes(lost.unwrap_or_default());
         let id = file.file();
         self.drop_on(volume.shard(), file).await?;
         unit.count_with(self.clock.clone());
@@ -187,7 +199,7 @@ impl SystemUnits {
         volume: &Arc<dyn VolumeHandle>,
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<(Watch, FileId), Refused> {
-        let source = Source::of(lun, volume.store());
+        let source = Source::of(lun, volume, self.memory.clone());
         let (watch, watched) = watch();
         let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {
@@ -276,15 +288,23 @@ impl SystemUnits {
     /// volume away does so when no command of the former unit can reach it any more.
     async fn release(&self, entries: Vec<Entry>) -> Result<(), Problem> {
         for entry in entries {
-            let Entry { volume, unit, disk, watch, kept, .. } = entry;
+            let Entry { identity, volume, unit, disk, watch, kept, .. } = entry;
             end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             let closing = move || async move {
-                unit.close().await;
+                let lost = unit.close().await;
                 disk.close().await;
-                Ok(())
+                Ok(lost)
             };
-            self.shards.run(shard, closing).await?;
+            let lost = self.shards.run(shard, closing).await?;
+            if !lost.is_empty() {
+                tracing::error!(
+                    path = identity.path,
+                    initiators = lost.len(),
+                    "writes to a LUN's write cache may be lost, and its volume cannot keep who is to be told: another node that serves it does not know"
+                );
+                self.state.lock().lost_writes.insert(identity.guid, lost);
+            }
             self.let_go(kept).await?;
         }
         Ok(())

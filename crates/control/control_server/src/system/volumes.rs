@@ -14,6 +14,7 @@ use super::shards::SystemShards;
 use super::storage::{NoLog, OpenStorage, Storage};
 use crate::backend::{Repair, VolumeHandle, Work};
 use crate::files;
+use crate::images::parentage::Parentage;
 
 /// Shards are given out in turn, so that several volumes use several cores.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -21,6 +22,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// An open volume.
 pub(super) struct SystemVolume {
     volume: Arc<Volume>,
+    parentage: Arc<Parentage>,
     shard: usize,
     shards: Arc<SystemShards>,
     cached: Arc<CachedDevice>,
@@ -92,10 +94,18 @@ impl SystemVolume {
             if let Err(error) = files::unfinished::remove_all(&*volume).await {
                 tracing::warn!(%error, "what unfinished puts left in a volume stays until it is opened again");
             }
-            Ok(volume)
+            // Before anybody uses the volume, who could remove a parent whose children nobody has open.
+            let parentage = Parentage::new(volume.clone());
+            if let Err(error) = parentage.look().await {
+                tracing::warn!(%error, "which images of a volume are parents is looked at again later");
+            }
+            parentage.keep_looking();
+            Ok((volume, parentage))
         });
         match volume.await {
-            Ok(volume) => Ok(Arc::new(Self { volume, shard, shards, cached, storage, space })),
+            Ok((volume, parentage)) => {
+                Ok(Arc::new(Self { volume, parentage, shard, shards, cached, storage, space }))
+            }
             Err(problem) => {
                 // The first problem is the one to tell.
                 let _ = shards.run(shard, move || async move { storage.close().await }).await;
@@ -203,6 +213,10 @@ impl VolumeHandle for SystemVolume {
         self.shard
     }
 
+    fn parentage(&self) -> Option<Arc<Parentage>> {
+        Some(self.parentage.clone())
+    }
+
     fn guid(&self) -> uuid::Uuid {
         uuid::Uuid::from_bytes(self.volume.guid())
     }
@@ -276,7 +290,9 @@ impl VolumeHandle for SystemVolume {
 
     fn close(&self) -> Work<'_, ()> {
         let (volume, storage) = (self.volume.clone(), self.storage.clone());
+        let parentage = self.parentage.clone();
         Box::pin(self.shards.run(self.shard, move || async move {
+            parentage.let_go();
             let closed = volume.close().await.map_err(|error| files::problem(&error));
             let emptied = storage.close().await;
             closed.and(emptied)

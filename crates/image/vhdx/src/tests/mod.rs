@@ -7,6 +7,8 @@ mod crash;
 mod damage;
 mod held;
 mod meddled;
+mod memory;
+mod merges;
 mod moves;
 mod qemu;
 mod resizes;

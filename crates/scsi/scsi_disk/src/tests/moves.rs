@@ -42,7 +42,7 @@ fn who_holds_a_reservation_hears_of_no_conflict_when_the_unit_moves() {
         assert_eq!(said(ordered.await), BUSY, "one whose place among others counts is not held");
         assert!(pending(&mut write).await && pending(&mut read).await);
         assert_eq!(two.room.counts(), (2, 512));
-        former.close().await;
+        assert!(former.close().await.is_empty());
         two.taken_there().await;
         assert_eq!((said(write.await), said(read.await)), (GOOD, GOOD));
         assert_eq!(two.block(3).await, 3);

@@ -256,7 +256,7 @@ fn what_had_not_begun_at_the_former_owner_goes_along() {
         assert!(pending(&mut behind).await);
         assert_eq!(two.room.counts(), (1, 512));
         gate.set(false, false);
-        let ((), runs) = tokio::join!(closing, runs);
+        let (_told, runs) = tokio::join!(closing, runs);
         assert_eq!(said(runs), GOOD, "it has ended there");
         two.taken_there().await;
         assert_eq!(said(behind.await), GOOD);

@@ -1,5 +1,7 @@
 //! A unit whose storage goes away for a while.
 
+use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture, MemoryDisk};
+
 use super::going_on::{Gate, pending};
 use super::*;
 use crate::mode::Mode;
@@ -212,5 +214,53 @@ fn what_is_said_of_the_cache_while_the_storage_is_away_outlives_a_restart() {
         assert!(!rig.unit.owes_its_mode());
         let row = rig.rows.load(&key).await.unwrap().unwrap();
         assert!(!Mode::decode(&row).unwrap().write_cache, "its row says what the administrator said");
+    });
+}
+
+/// A disk whose flushes fail.
+struct NeverDurable(Arc<MemoryDisk>);
+
+impl test_layers::DeviceLayer for NeverDurable {
+    fn below(&self) -> &dyn BlockDevice {
+        &*self.0
+    }
+
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        Box::pin(async { Err(BlockError::new(BlockErrorKind::Io, "a test")) })
+    }
+}
+
+/// What was cached could not be made durable when the unit was closed: the one that is opened with its data next says so, once to
+/// each who was there.
+#[test]
+fn what_is_lost_at_the_closing_is_told_by_the_next_unit() {
+    run_quickly(async {
+        for can_be_kept in [true, false] {
+            let memory = Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512));
+            let failing = Arc::new(test_layers::Layered(NeverDurable(memory)));
+            let rig = caching(Arc::new(DeviceBacking::new(failing))).await;
+            assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+            if !can_be_kept {
+                // Its volume goes before.
+                rig.unit.detach();
+            }
+            let left = rig.unit.close().await;
+            assert_eq!(left.is_empty(), can_be_kept);
+            let next = async |initiators| {
+                let config = UnitConfig { write_cache: true, ..unit_config() };
+                let unit = LogicalUnit::open(config, disk(), rig.rows.clone()).await.unwrap();
+                unit.tell_lost_writes(left.clone());
+                Rig::with(unit, rig.rows.clone(), initiators).await
+            };
+            let others = next(["iqn.2026-11.example:i3", "iqn.2026-11.example:i4"]).await;
+            assert!(good(&others.send(0, 1, &SYNC, &[]).await), "who was not there has lost nothing");
+            let after = next(INITIATORS).await;
+            for who in 0..2 {
+                assert_eq!(after.sense(who, &SYNC, &[]).await, WRITE_ERROR, "kept: {can_be_kept}");
+                assert!(good(&after.send(who, 1, &SYNC, &[]).await), "once");
+            }
+            let told = after.unit.close().await;
+            assert!(told.is_empty() && rig.rows.0.lock().is_empty(), "{:?}", rig.rows.0.lock());
+        }
     });
 }

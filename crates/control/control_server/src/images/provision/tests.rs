@@ -23,7 +23,7 @@ async fn new_file(store: &dyn FileStore, kind: FileKind, name: &str) -> FileId {
 
 async fn open(store: &Arc<dyn FileStore>, path: &str, mode: Mode) -> vhdx::Image {
     let place = ImagePlace { path: path.into(), parents_anywhere: true };
-    images::open(store, &place, mode).await.expect("an image")
+    images::open(store, &place, mode, &vhdx::unlimited()).await.expect("an image")
 }
 
 /// An image with content in its first sector.
@@ -60,6 +60,7 @@ fn each_is_a_disk_of_its_own() {
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
+        let parentage = Parentage::new(store.clone());
         let mut ids: BTreeSet<Uuid> = BTreeSet::new();
         let mut note = async |path: &str| {
             let info = open(&store, path, Mode::Read).await.info().await;
@@ -70,7 +71,12 @@ fn each_is_a_disk_of_its_own() {
         };
         note("/golden.vhdx").await;
         for (name, differencing) in [("c{08..11}.vhdx", false), ("d{08..11}.vhdx", true)] {
-            let made = provision(store.clone(), &asked(name, differencing)).await.expect("made");
+            let made =
+                provision(store.clone(), Some(&*parentage), &vhdx::unlimited(), &asked(name, differencing))
+                    .await
+                    .expect("made");
+            // Clones do not need what they were made of; children do, also while nobody has them open.
+            assert_eq!(parentage.refuse("/golden.vhdx").await.is_err(), differencing);
             assert_eq!((made.paths.len(), made.disk_bytes), (4, 64 * MIB));
             assert_eq!(made.parents_elsewhere, differencing);
             for path in &made.paths {
@@ -86,13 +92,18 @@ fn each_is_a_disk_of_its_own() {
             let read = open(&store, path, Mode::Read).await.read(0, IoBuf::new(512)).await.expect("read");
             assert!(read.iter().all(|byte| *byte == 7), "{path}");
         }
+        parentage.let_go();
         // A name that is taken.
-        let taken = provision(store.clone(), &asked("c{11..12}.vhdx", false)).await.expect_err("taken");
+        let taken = provision(store.clone(), None, &vhdx::unlimited(), &asked("c{11..12}.vhdx", false))
+            .await
+            .expect_err("taken");
         assert_eq!(taken.code, Code::AlreadyExists);
         // Somebody may change it.
         let (id, _) = files::resolve(&*store, "/golden.vhdx").await.expect("there");
         let writer = store.open(id, OpenOptions::shared(Access::READ_WRITE)).await.expect("opened");
-        let busy = provision(store.clone(), &asked("e{1..2}.vhdx", false)).await.expect_err("it is busy");
+        let busy = provision(store.clone(), None, &vhdx::unlimited(), &asked("e{1..2}.vhdx", false))
+            .await
+            .expect_err("it is busy");
         assert_eq!(busy.code, Code::InUse);
         drop(writer);
         assert_eq!(names(&*store, desks).await.len(), 8, "nothing was made");
@@ -133,7 +144,9 @@ fn what_somebody_uses_meanwhile_stays_when_another_fails() {
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(Used(MemoryStore::new(1 << 30))));
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
-        let failed = provision(store.clone(), &asked("d{1..3}.vhdx", false)).await.expect_err("one fails");
+        let failed = provision(store.clone(), None, &vhdx::unlimited(), &asked("d{1..3}.vhdx", false))
+            .await
+            .expect_err("one fails");
         assert!(failed.detail.contains("in use already") && failed.detail.contains("d1.vhdx, d2.vhdx"));
         assert_eq!(names(&*store, desks).await, ["d1.vhdx", "d2.vhdx"]);
     });
@@ -168,7 +181,9 @@ fn one_that_fails_takes_the_others_with_it() {
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
         for differencing in [false, true] {
-            let failed = provision(store.clone(), &asked("d{1..9}.vhdx", differencing)).await;
+            let failed =
+                provision(store.clone(), None, &vhdx::unlimited(), &asked("d{1..9}.vhdx", differencing))
+                    .await;
             let failed = failed.expect_err("one fails");
             assert!(failed.detail.contains("/desks/d3.vhdx") && failed.detail.contains("Nothing was made"));
             assert_eq!(names(&*store, desks).await, Vec::<String>::new());
@@ -201,7 +216,9 @@ fn what_could_not_be_removed_goes_when_the_volume_is_opened() {
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
         golden(&store).await;
         let desks = new_file(&*store, FileKind::Directory, "desks").await;
-        provision(store.clone(), &asked("d{1..2}.vhdx", false)).await.expect_err("it fails");
+        provision(store.clone(), None, &vhdx::unlimited(), &asked("d{1..2}.vhdx", false))
+            .await
+            .expect_err("it fails");
         assert_eq!(names(&*store, desks).await.len(), 1);
         assert_eq!(store.state_scan("put", &[]).await.expect("rows").len(), 1, "it is listed");
     });
@@ -218,7 +235,8 @@ fn what_a_node_leaves_that_ends_meanwhile_is_whole_or_goes() {
                 let desks = new_file(&*store, FileKind::Directory, "desks").await;
                 let request = asked("d{1..2}.vhdx", differencing);
                 let slow = test_layers::slow(store.clone(), test_layers::OnDrop::Stops);
-                let mut making = std::pin::pin!(provision(slow, &request));
+                let memory = vhdx::unlimited();
+                let mut making = std::pin::pin!(provision(slow, None, &memory, &request));
                 let left = test_layers::until_wait(point, making.as_mut()).await;
                 (matches!(left, test_layers::Left::Ended(_)), desks)
             });

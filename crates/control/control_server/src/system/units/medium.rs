@@ -17,9 +17,11 @@ use control_api::{Code, LunConfig, LunFormat, Problem};
 use file_store::{FileId, FileStore, OpenFile};
 use parking_lot::Mutex;
 use scsi_disk::{Backing, DeviceBacking, FileBacking, LogicalUnit, VolumeReservations};
-use vhdx::{Image, Mode};
+use vhdx::{Image, Memory, Mode};
 
 use super::file::{Failed, Watched, open_file, watch_size};
+use crate::backend::VolumeHandle;
+use crate::images::parentage::{Link, Parentage};
 use crate::images::{self, ImagePlace};
 
 /// How long is waited before an image that has stopped is opened again, and again.
@@ -31,6 +33,9 @@ const SETTLE_AFTER: Duration = Duration::from_secs(1);
 /// What the medium of a unit is.
 pub(super) struct Source {
     pub(super) store: Arc<dyn FileStore>,
+    /// The parents of images of its volume.
+    parentage: Option<Arc<Parentage>>,
+    memory: Arc<dyn Memory>,
     pub(super) path: String,
     /// Absent for a file whose bytes are the disk's.
     pub(super) image: Option<ImagePlace>,
@@ -96,10 +101,19 @@ impl BlockDevice for Durably {
 }
 
 impl Source {
-    pub(super) fn of(lun: &LunConfig, store: Arc<dyn FileStore>) -> Self {
+    pub(super) fn of(lun: &LunConfig, volume: &Arc<dyn VolumeHandle>, memory: Arc<dyn Memory>) -> Self {
+        let (store, parentage) = (volume.store(), volume.parentage());
         let (path, parents_anywhere) = (lun.path.clone(), lun.parents_anywhere);
         let image = (lun.format == LunFormat::Vhdx).then_some(ImagePlace { path, parents_anywhere });
-        Self { store, path: lun.path.clone(), image, block_size: lun.block_size, name: lun.name.clone() }
+        Self {
+            store,
+            parentage,
+            memory,
+            path: lun.path.clone(),
+            image,
+            block_size: lun.block_size,
+            name: lun.name.clone(),
+        }
     }
 
     /// Opens it; it is none of the files that are `served`. The file of an image may have been `kept` from before, with nothing open
@@ -110,13 +124,20 @@ impl Source {
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<Medium, Failed> {
         let Some(place) = &self.image else {
-            let file = open_file(&self.store, &self.path, served).await?;
+            let opened = open_file(&self.store, &self.path, served).await;
+            let file = match opened {
+                Ok(file) => file,
+                Err(problem) => return Err(self.why(problem).await.into()),
+            };
             let backing = Arc::new(FileBacking::new(self.store.clone(), file.clone(), false, false));
             return Ok(Medium { backing, file, image: None, parents: Vec::new() });
         };
         let file = match kept {
             Some(file) => file,
-            None => images::open_file(&self.store, place, Mode::Write).await?,
+            None => match images::open_file(&self.store, place, Mode::Write).await {
+                Ok(file) => file,
+                Err(problem) => return Err(self.why(problem).await.into()),
+            },
         };
         match self.open_image(place, file.clone()).await {
             Ok((image, parents)) => {
@@ -127,12 +148,33 @@ impl Source {
         }
     }
 
+    /// Who is in the way of what somebody has open: children of it, if there are any.
+    async fn why(&self, problem: Problem) -> Problem {
+        match (&self.parentage, problem.code) {
+            (Some(parentage), Code::InUse) => parentage.refuse(&self.path).await.err().unwrap_or(problem),
+            _ => problem,
+        }
+    }
+
+    /// Says durably that its parents are parents: nobody is to change them while the image is not open either.
+    async fn record(&self, image: FileId, parents: &[Arc<dyn OpenFile>]) {
+        let Some(parentage) = &self.parentage else { return };
+        let chain: Vec<FileId> =
+            [image].into_iter().chain(parents.iter().map(|parent| parent.file())).collect();
+        let links = chain.windows(2).map(|pair| Link { parent: pair[1], child: pair[0] });
+        if let Err(error) = parentage.record(&links.collect::<Vec<_>>()).await {
+            // It is served all the same, and has them open; said again with the next opening.
+            tracing::warn!(path = self.path, %error, "that an image of a LUN has parents is not recorded");
+        }
+    }
+
     async fn open_image(
         &self,
         place: &ImagePlace,
         file: Arc<dyn OpenFile>,
     ) -> Result<(Arc<Image>, Vec<Arc<dyn OpenFile>>), Problem> {
-        let (image, parents) = images::open_over(&self.store, place, file, Mode::Write).await?;
+        let id = file.file();
+        let (image, parents) = images::open_over(&self.store, place, file, Mode::Write, &self.memory).await?;
         let sector = image.geometry().block_size;
         if !self.block_size.is_multiple_of(sector) {
             let detail = format!(
@@ -141,6 +183,7 @@ impl Source {
             );
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
+        self.record(id, &parents).await;
         Ok((Arc::new(image), parents))
     }
 }
@@ -228,10 +271,11 @@ pub(super) async fn watch_medium(unit: Arc<LogicalUnit>, source: Source, disk: A
     let _ = ended.send(());
 }
 
-/// Puts what nobody asks to be durable into the file now and then. A flush that fails stops the image, which says so.
+/// Puts what nobody asks to be durable into the file now and then, and gives back memory that requests need. A flush that fails stops the image, which says so.
 async fn settle(image: &Image) {
     loop {
         shard_runtime::sleep(SETTLE_AFTER).await;
+        image.trim_memory();
         if image.is_unsettled() && image.flush().await.is_err() {
             return std::future::pending().await;
         }

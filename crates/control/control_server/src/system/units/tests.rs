@@ -71,7 +71,7 @@ fn lun(guid: Uuid) -> LunConfig {
 fn units_on(shards: Arc<SystemShards>) -> SystemUnits {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
-    SystemUnits::new(shards, clock, gates)
+    SystemUnits::new(shards, clock, gates, vhdx::unlimited())
 }
 
 async fn apply(units: &SystemUnits, config: &Config, luns: Vec<ServedLun>) -> Vec<(String, String)> {

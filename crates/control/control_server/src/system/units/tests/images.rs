@@ -9,6 +9,9 @@ use vhdx::{CreateOptions, Kind, Mode, ParentLocator};
 use super::*;
 use crate::images::{self, ImagePlace};
 
+mod losses;
+mod parents;
+
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 512;
 
@@ -34,7 +37,7 @@ async fn image(store: &Arc<dyn FileStore>, name: &str, parent: Option<&str>) {
 
 async fn open(store: &Arc<dyn FileStore>, name: &str, mode: Mode) -> vhdx::Image {
     let place = ImagePlace { path: format!("/{name}"), parents_anywhere: false };
-    images::open(store, &place, mode).await.expect("an image")
+    images::open(store, &place, mode, &vhdx::unlimited()).await.expect("an image")
 }
 
 /// Opens a file as somebody else does, who shares everything.
