@@ -40,8 +40,8 @@ const REGION: u64 = 4 << 30;
 const HEADERS: u64 = 1 << 20;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
-/// Parts of it that are kept for writes into holes: a sixteenth is 1 MiB of each GiB of a volume, for some 3,000 extents.
-const FOR_WRITES: u64 = 16;
+/// Parts of it that are kept for writes into holes: of a volume of 64 GiB that is 16 MiB at most, for some 50,000 extents.
+const FOR_WRITES: u64 = 64;
 /// A part like this of what is left is little.
 const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
