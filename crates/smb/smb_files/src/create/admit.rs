@@ -7,7 +7,7 @@ use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateOptions, OplockLevel, ShareAccess};
 
 use super::plan::Plan;
-use crate::api::{CachingRequest, Durability, Granted};
+use crate::api::{CachingRequest, Durability, Granted, LeftBehind};
 use crate::breaks::with_caching;
 use crate::caching::{Notice, Opening, Others};
 use crate::data::{READS, WRITES};
@@ -38,6 +38,8 @@ enum Look {
         deadline: Option<shard_runtime::Monotonic>,
         closes: bool,
     },
+    /// Opens that the application has left behind are in the way, and nobody else is.
+    Succeed(Vec<Arc<Open>>),
     Gone,
 }
 
@@ -83,6 +85,11 @@ impl Core {
             match look? {
                 Look::In { caching, .. } => break caching,
                 Look::Gone => return Ok(None),
+                Look::Succeed(left) => {
+                    for old in left {
+                        self.close_from_outside(&old).await;
+                    }
+                }
                 Look::Wait { closes: true, .. } => {}
                 Look::Wait { deadline, closes: false } => {
                     (plan.request.on_wait)();
@@ -125,12 +132,16 @@ impl Core {
             }
         }
         let mine = (open.granted, open.share_access);
+        let left = left_behind(plan, open, state)?;
         let (mut violation, mut protected) = (false, false);
-        for other in state.opens_of(&open.stream) {
+        for other in state.opens_of(&open.stream).filter(|other| !left.iter().any(|old| old.id == other.id)) {
             if conflict((other.granted, other.share_access), mine) {
                 violation = true;
                 protected |= other.is_detached() && other.durability() == Durability::Persistent;
             }
+        }
+        if !left.is_empty() && !violation {
+            return Ok(Look::Succeed(left));
         }
         let (now, limit) = self.timing();
         // Who only looks at attributes breaks nothing (MS-FSA 2.1.5.1.2).
@@ -209,7 +220,7 @@ impl Core {
             let caches = match caching.of(other.id) {
                 Granted::Oplock(level) => level != OplockLevel::NONE,
                 Granted::Lease { state, key, .. } => {
-                    !state.is_empty() || open.lease == Some((other.caller.client, key))
+                    !state.is_empty() || open.lease == Some(other.caller.lease(key))
                 }
             };
             other.stream == open.stream && !caches && !is_lease_stat_open(other.granted)
@@ -222,7 +233,9 @@ impl Core {
         match &plan.request.caching {
             CachingRequest::None => Granted::Oplock(OplockLevel::NONE),
             CachingRequest::Oplock(level) => caching.grant_oplock(open.id, *level, others),
-            CachingRequest::Lease(lease) => caching.grant_lease(open.id, plan.caller.client, lease, others),
+            CachingRequest::Lease(lease) => {
+                caching.grant_lease(open.id, plan.caller.lease(lease.key), lease, others)
+            }
         }
     }
 
@@ -289,4 +302,24 @@ impl Core {
         }
         Ok(handle)
     }
+}
+
+/// The opens that this one takes the place of.
+///
+/// # Errors
+/// FILE_FORCED_CLOSED for who comes from the machine that the application has left.
+fn left_behind(plan: &Plan<'_>, open: &Open, state: &NodeState) -> Result<Vec<Arc<Open>>> {
+    let mut left = Vec::new();
+    for LeftBehind { open: id, is_newer } in plan.request.left_behind {
+        let Some(old) = state.opens_of(&open.stream).find(|old| old.id == *id) else { continue };
+        // Nodes of a cluster have accounts of their own, so the rights tell who goes on for whom, too.
+        let same_user = old.caller.token.user == open.caller.token.user;
+        if *is_newer && (same_user || old.granted.contains(open.granted)) {
+            return refuse(NtStatus::FILE_FORCED_CLOSED, "the application has moved on to another machine");
+        }
+        if !is_newer && (same_user || open.granted.contains(old.granted)) {
+            left.push(Arc::clone(old));
+        }
+    }
+    Ok(left)
 }
