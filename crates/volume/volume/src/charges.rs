@@ -15,7 +15,7 @@ use crate::clusters::StreamKey;
 use crate::core::Core;
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
-use crate::tables::{INODES, SECURITY};
+use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, SECURITY};
 
 /// Files that are counted in one job, so that others wait little for theirs.
 const FILES_PER_ROUND: usize = 64;
@@ -248,6 +248,12 @@ impl Session<'_> {
         let count = self.clusters_of_file(file)?;
         self.may_have(new, count)?;
         Ok(Some(Handover { from: old, to: new, count }))
+    }
+
+    /// The number that the next file, map or snapshot gets: those that are there have smaller ones.
+    pub(crate) fn next_number(&self) -> Result<u64, StoreError> {
+        let counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
+        Ok(counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value()))
     }
 
     /// Counts some more of what was there when counting began; whether there is more.

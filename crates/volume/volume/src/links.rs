@@ -70,12 +70,6 @@ impl Session<'_> {
         Ok(map)
     }
 
-    /// The number that the next file, map or snapshot gets: those that are there have smaller ones.
-    pub(crate) fn next_number(&self) -> Result<u64, StoreError> {
-        let counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
-        Ok(counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value()))
-    }
-
     /// A number that no file, map or snapshot had or has.
     pub(crate) fn new_number(&mut self) -> Result<u64, StoreError> {
         let next = self.next_number()?;

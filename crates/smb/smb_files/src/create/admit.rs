@@ -24,6 +24,8 @@ pub(super) struct Admission {
     pub(super) make_stream: bool,
     pub(super) directory: bool,
     pub(super) granted: AccessMask,
+    /// Rights that are used while the open is made, and not granted: others have to share them.
+    pub(super) implied: AccessMask,
     pub(super) overwrites: bool,
 }
 
@@ -51,7 +53,7 @@ impl Core {
         admission: Admission,
     ) -> Result<Option<(Arc<Open>, Granted)>> {
         let make_stream = admission.make_stream;
-        let overwrites = admission.overwrites;
+        let (overwrites, implied) = (admission.overwrites, admission.implied);
         let open = Arc::new(Open::new(
             self,
             NewOpen {
@@ -75,7 +77,7 @@ impl Core {
             let look = {
                 let mut state = open.node.state.lock();
                 changed = open.node.changed.notified();
-                let look = self.look(plan, &open, &mut state, (first, overwrites), &mut notices);
+                let look = self.look(plan, &open, &mut state, (first, overwrites, implied), &mut notices);
                 let raised = matches!(look, Ok(Look::In { raised: true, .. }));
                 state.changes_caching(&open.stream, raised || !notices.is_empty());
                 look
@@ -110,7 +112,7 @@ impl Core {
         plan: &Plan<'_>,
         open: &Arc<Open>,
         state: &mut NodeState,
-        (first, overwrites): (bool, bool),
+        (first, overwrites, implied): (bool, bool, AccessMask),
         notices: &mut Vec<Notice>,
     ) -> Result<Look> {
         if open.node.name.is_gone() || state.key_of(&open.stream_name) != open.stream {
@@ -131,7 +133,7 @@ impl Core {
                 return refuse(NtStatus::INVALID_PARAMETER, "the lease key is in use for another file");
             }
         }
-        let mine = (open.granted, open.share_access);
+        let mine = (open.granted | implied, open.share_access);
         let left = left_behind(plan, open, state)?;
         let (mut violation, mut protected) = (false, false);
         for other in state.opens_of(&open.stream).filter(|other| !left.iter().any(|old| old.id == other.id)) {
@@ -141,7 +143,13 @@ impl Core {
             }
         }
         if !left.is_empty() && !violation {
-            return Ok(Look::Succeed(left));
+            // Those that somebody else is closing are waited for: closing them once more would come back at once.
+            let closing = left.iter().all(|old| old.is_closed());
+            return Ok(if closing {
+                Look::Wait { deadline: None, closes: false }
+            } else {
+                Look::Succeed(left)
+            });
         }
         let (now, limit) = self.timing();
         // Who only looks at attributes breaks nothing (MS-FSA 2.1.5.1.2).
