@@ -41,8 +41,8 @@ fn print(opens: &[OnNode<SmbOpen>]) {
             open,
             [
                 numbered(open.node.as_deref(), open.id),
-                if away { "(away)".into() } else { open.user.clone() },
-                open.address.clone(),
+                open.user.clone(),
+                if away { "(away)".into() } else { open.address.clone() },
                 open.share.clone(),
                 if open.directory { format!("{}\\", open.path) } else { open.path.clone() },
                 open.rights.clone(),

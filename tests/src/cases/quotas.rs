@@ -125,6 +125,14 @@ fn over_smb(node: &Node, volume: &str) -> Result {
     let quotas = node.json(&["volume", "quota", "list", volume])?;
     let bob = find(&quotas, "bob");
     ensure(bob["limit_bytes"] == 20 * MIB && bob["own_limits"] == true, || format!("not set: {quotas}"))?;
+    // What the command line refuses, too: a group's quota, and a warning that would never be given.
+    for wrong in ["UQLIM:Users:1048576/2097152", "UQLIM:bob:2097152/1048576"] {
+        let refused = said(&smbcquotas("boss", &["-S", wrong])?);
+        ensure(refused.contains("NT_STATUS_INVALID_PARAMETER"), || format!("{wrong} was set: {refused}"))?;
+    }
+    ensure(node.json(&["volume", "quota", "list", volume])? == quotas, || {
+        "what was refused changed something".into()
+    })?;
     let file_system = smbcquotas("boss", &["-F"])?.ok("smbcquotas -F")?;
     ensure(file_system.to_lowercase().contains("deny disk"), || format!("not enforced?\n{file_system}"))?;
     let own = said(&smbcquotas("bob", &["-L"])?);

@@ -19,6 +19,7 @@ const SIZE: usize = 9 << 20;
 
 pub(super) fn run(context: &Context) -> Result {
     need("smbclient", "smbclient")?;
+    need("smbcacls", "smbclient")?;
     need("tshark", "tshark")?;
     need("dumpcap", "tshark")?;
     need_root("capturing packets")?;
@@ -37,6 +38,7 @@ pub(super) fn run(context: &Context) -> Result {
     }
     there_and_back(context, &node, &sent, &["--client-protection=encrypt"])?;
     hard_links(context, &node, &sent)?;
+    descriptors(&node, &sent)?;
     errors(&mut node, &sent)?;
 
     capture.finish(200)?;
@@ -82,6 +84,34 @@ fn hard_links(context: &Context, node: &Node, sent: &Path) -> Result {
     let said = smbclient(node, None, &[], &commands)?.ok("smbclient hardlink")?;
     ensure(!said.contains("NT_STATUS"), || format!("hard links: {said}"))?;
     ensure(std::fs::read(got)? == std::fs::read(sent)?, || "the linked file has other content".into())
+}
+
+/// Samba's tool reads a file's list of permissions, replaces it, and takes an entry out again: it writes lists of a revision that Windows never does.
+fn descriptors(node: &Node, sent: &Path) -> Result {
+    smbclient(node, None, &[], &format!("put {} listed", sent.display()))?.ok("put")?;
+    let user = node.told("smb_user");
+    let own = format!("ACL:{user}:ALLOWED/0x0/FULL");
+    let everyone = "ACL:Everyone:ALLOWED/0x0/READ";
+    smbcacls(node, &["-S", &format!("{own},{everyone}")])?.ok("smbcacls -S")?;
+    let listed = smbcacls(node, &[])?.ok("smbcacls")?;
+    ensure(listed.contains(everyone) && listed.contains("FULL"), || format!("not what was set:\n{listed}"))?;
+    smbcacls(node, &["-a", "ACL:Users:ALLOWED/0x0/READ"])?.ok("smbcacls --add")?;
+    smbcacls(node, &["-D", everyone])?.ok("smbcacls --delete")?;
+    let listed = smbcacls(node, &[])?.ok("smbcacls")?;
+    ensure(!listed.contains("Everyone") && listed.contains("Users"), || format!("not deleted:\n{listed}"))?;
+    smbcacls(node, &["-I", "remove"])?.ok("smbcacls -I remove")?;
+    smbclient(node, None, &[], "del listed")?.ok("del").map(drop)
+}
+
+/// smbcacls on that file, as the demo's user.
+fn smbcacls(node: &Node, arguments: &[&str]) -> Result<Finished> {
+    let address = node.told("smb_address");
+    let (host, port) = address.rsplit_once(':').unwrap_or((&address, "445"));
+    let mut client = command("smbcacls");
+    client.args([&format!("--option=smb ports={port}"), "-U"]);
+    client.arg(format!("{}%{}", node.told("smb_user"), node.told("smb_password"))).args(arguments);
+    client.arg(format!("//{host}/{}", node.told("smb_share"))).arg("listed");
+    run_program(LIMIT, &client)
 }
 
 /// What goes wrong is told rightly to the client, and with its reason in the server's log.

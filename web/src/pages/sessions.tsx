@@ -39,7 +39,7 @@ function protection(session: Session): ["good" | "warn" | "calm", string] {
 const OPENS: Column<Open>[] = [
   { title: "Path", value: (row) => row.path || "\\", wrap: true },
   { title: "Share", value: (row) => row.share },
-  { title: "User", value: (row) => row.user || "waits for its client" },
+  { title: "User", value: (row) => (row.session == null ? `${row.user}, waits for its client` : row.user) },
   { title: "From", value: (row) => row.address || "–", wide: true },
   { title: "Rights", value: (row) => row.rights ?? row.access, wide: true, wrap: true },
   { title: "Client may cache", value: (row) => row.caching, wide: true },

@@ -392,7 +392,7 @@ pub struct SmbOpen {
     /// The session; absent while it waits for its client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
-    /// The user; empty while it waits.
+    /// The user, also while it waits; by the SID, where it has no name any more.
     pub user: String,
     /// The client's address; empty while it waits.
     pub address: String,

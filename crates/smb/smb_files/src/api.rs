@@ -9,6 +9,7 @@ use smb_protocol::access::{
 };
 use smb_protocol::create::contexts::{MaximalAccessReply, OnDiskIdReply};
 use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState};
+use smb_protocol::security::Sid;
 use smb_protocol::{FileTime, Guid, NtStatus, Utf16};
 use smb_security::Token;
 
@@ -42,10 +43,26 @@ pub struct Caller {
     pub token: Arc<Token>,
     /// The share.
     pub share: Arc<ShareRoot>,
-    /// The client, whose lease keys mean something only together with it.
+    /// The client, whose lease keys mean something only together with it and with the user.
     pub client: Guid,
     /// The owner of the opens that will be made.
     pub owner: OwnerId,
+}
+
+impl Caller {
+    /// The name of the lease that it means by a key.
+    pub(crate) fn lease(&self, key: LeaseKey) -> LeaseName {
+        LeaseName { client: self.client, user: self.token.user, key }
+    }
+}
+
+/// A lease's name. A key means something only together with its client, and only for its user: a client says itself who it is, and
+/// whoever listens can say the same, while the user has been proven. The sessions of one user share their leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LeaseName {
+    pub(crate) client: Guid,
+    pub(crate) user: Sid,
+    pub(crate) key: LeaseKey,
 }
 
 /// A lease that an open wants or shares (MS-SMB2 2.2.13.2.8, 2.2.13.2.10).
@@ -111,6 +128,17 @@ impl Granted {
     }
 }
 
+/// An open that an application may have left behind when it moved to another machine (MS-SMB2 3.3.5.9.13). An application is named
+/// by its clients, and whoever listens knows the name: the open gives way to one of the same file that is allowed, and that is the
+/// same user's or is granted at least the same rights. To all others it is an open like any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftBehind {
+    /// The open.
+    pub open: OpenId,
+    /// The machine that asks now is the one that the application has left: it comes too late.
+    pub is_newer: bool,
+}
+
 /// What a CREATE asks for. Contexts about durability are the server's affair.
 pub struct CreateRequest<'a> {
     /// The path below the share's root, or eight bytes with OPEN_BY_FILE_ID.
@@ -141,6 +169,8 @@ pub struct CreateRequest<'a> {
     pub on_disk_id: bool,
     /// Who is told of breaks of what is granted.
     pub holder: Arc<dyn Holder>,
+    /// Opens of the same application from other clients.
+    pub left_behind: &'a [LeftBehind],
     /// Called when the operation begins to wait for somebody else (a client's acknowledgement): time for an interim
     /// response. Perhaps more than once.
     pub on_wait: &'a (dyn Fn() + 'a),
@@ -165,6 +195,7 @@ impl<'a> CreateRequest<'a> {
             maximal_access: None,
             on_disk_id: false,
             holder,
+            left_behind: &[],
             on_wait: &|| {},
         }
     }

@@ -9,8 +9,8 @@ use smb_protocol::create::lease::LeaseState;
 use tokio::sync::futures::Notified;
 
 use crate::BREAK_TIMEOUT;
-use crate::api::OpenId;
-use crate::caching::{By, Caching, LeaseName, Link, Notice, Outcome};
+use crate::api::{LeaseName, OpenId};
+use crate::caching::{By, Caching, Link, Notice, Outcome};
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
 use crate::node::{Node, NodeState};
@@ -208,7 +208,7 @@ impl Core {
         let parent_lease = cause.and_then(|open| {
             let state = open.node.state.lock();
             let view = state.streams.get(&open.stream)?.caching.lease_of(open.id)?;
-            Some((view.name.0, view.parent?))
+            Some(LeaseName { key: view.parent?, ..view.name })
         });
         let notices = {
             let mut state = directory.state.lock();

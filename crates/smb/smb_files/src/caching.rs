@@ -18,11 +18,11 @@ mod tests;
 use std::time::Duration;
 
 use shard_runtime::Monotonic;
+use smb_protocol::NtStatus;
 use smb_protocol::access::OplockLevel;
 use smb_protocol::create::lease::{LeaseKey, LeaseState};
-use smb_protocol::{Guid, NtStatus};
 
-use crate::api::{LeaseBreak, OpenId};
+use crate::api::{LeaseBreak, LeaseName, OpenId};
 use crate::error::{FileError, Result, refuse};
 
 const NONE: LeaseState = LeaseState::NONE;
@@ -32,9 +32,6 @@ const W: LeaseState = LeaseState::WRITE;
 const RW: LeaseState = LeaseState(R.0 | W.0);
 const RH: LeaseState = LeaseState(R.0 | H.0);
 const RWH: LeaseState = LeaseState(R.0 | W.0 | H.0);
-
-/// A lease's name: keys mean something only together with their client.
-pub(crate) type LeaseName = (Guid, LeaseKey);
 
 /// Who can be told about an open's caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -218,7 +215,7 @@ impl Entry {
             Kind::Oplock => Notice::Oplock(open, level(new)),
             Kind::Lease { name, v2, epoch, .. } => {
                 let epoch = if *v2 { *epoch } else { 0 };
-                Notice::Lease(open, LeaseBreak { key: name.1, current, new, ack_required, epoch })
+                Notice::Lease(open, LeaseBreak { key: name.key, current, new, ack_required, epoch })
             }
         }
     }

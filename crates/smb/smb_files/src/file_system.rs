@@ -11,10 +11,10 @@ use shard_runtime::{Clock, Entropy};
 use smb_protocol::access::CreateOptions;
 use smb_protocol::create::lease::{LeaseKey, LeaseState};
 use smb_protocol::fsctl::copy::ResumeKey;
+use smb_protocol::security::Sid;
 use smb_protocol::{FileTime, Guid, NtStatus};
 
-use crate::api::{Caller, OpenId, OpenSummary};
-use crate::caching::LeaseName;
+use crate::api::{Caller, LeaseName, OpenId, OpenSummary};
 use crate::error::{Result, refuse};
 use crate::fsctl::offload::Tokens;
 use crate::name_locks::NameLocks;
@@ -64,7 +64,7 @@ pub(crate) struct Core {
     pub(crate) instance: [u8; 16],
     pub(crate) nodes: Mutex<FastMap<FileId, Arc<Node>>>,
     pub(crate) opens: Mutex<BTreeMap<OpenId, Arc<Open>>>,
-    /// Where each lease is: a client's key names one stream of one file (MS-SMB2 3.3.5.9.8). The keys are the clients'
+    /// Where each lease is: a key of a client's user names one stream of one file (MS-SMB2 3.3.5.9.8). The keys are the clients'
     /// choice, therefore no hash table.
     pub(crate) leases: Mutex<BTreeMap<LeaseName, (FileId, String)>>,
     /// Folders of shares stay pinned: finding out where one is may take a search.
@@ -206,26 +206,25 @@ impl FileSystem {
         (instance == self.core.instance).then_some(open)
     }
 
-    /// Closes an open from outside and tells its holder; says whether there was one.
-    pub async fn force_close(&self, id: OpenId) -> bool {
-        match self.open_by_id(id) {
-            Some(open) => self.core.close_from_outside(&open).await,
-            None => false,
-        }
-    }
-
     /// Acknowledges a lease break; returns the state that the lease has now.
     ///
     /// # Errors
-    /// OBJECT_NAME_NOT_FOUND without such a lease, UNSUCCESSFUL when it is not being broken, REQUEST_NOT_ACCEPTED when
+    /// OBJECT_NAME_NOT_FOUND where this user of the client has no such lease, UNSUCCESSFUL when it is not being broken, REQUEST_NOT_ACCEPTED when
     /// `state` is more than was offered (MS-SMB2 3.3.5.22.2).
-    pub fn acknowledge_lease(&self, client: Guid, key: LeaseKey, state: LeaseState) -> Result<LeaseState> {
-        let place = self.core.leases.lock().get(&(client, key)).cloned();
+    pub fn acknowledge_lease(
+        &self,
+        client: Guid,
+        user: Sid,
+        key: LeaseKey,
+        state: LeaseState,
+    ) -> Result<LeaseState> {
+        let name = LeaseName { client, user, key };
+        let place = self.core.leases.lock().get(&name).cloned();
         let node = place.and_then(|(file, stream)| Some((self.core.find_pinned(file)?, stream)));
         let Some((node, stream)) = node else {
             return refuse(NtStatus::OBJECT_NAME_NOT_FOUND, "there is no such lease");
         };
-        self.core.acknowledge_lease(&node, &stream, (client, key), state)
+        self.core.acknowledge_lease(&node, &stream, name, state)
     }
 }
 

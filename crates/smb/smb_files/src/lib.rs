@@ -64,7 +64,7 @@ mod write_time;
 
 pub use api::{
     CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, Kept, LeaseBreak,
-    LeaseRequest, LeaseRequestV2, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
+    LeaseRequest, LeaseRequestV2, LeftBehind, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use error::{Detail, FileError, Result};
 pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};

@@ -11,8 +11,8 @@ use smb_protocol::directory::QueryDirectoryFlags;
 use smb_protocol::fscc::FileClass;
 use smb_protocol::fsctl::copy::ResumeKey;
 
-use crate::api::{Caller, Durability, Granted, Holder, OpenId, OpenSummary, OwnerId};
-use crate::caching::{By, LeaseName, Link};
+use crate::api::{Caller, Durability, Granted, Holder, LeaseName, OpenId, OpenSummary, OwnerId};
+use crate::caching::{By, Link};
 use crate::changes::{Asking, Changes};
 use crate::directory::Scan;
 use crate::error::{Result, refuse};
@@ -409,7 +409,7 @@ impl Open {
             let state = self.node.state.lock();
             let stream = state.streams.get(&self.stream);
             let lease =
-                stream.and_then(|s| s.caching.lease_of(self.id)).map(|view| (view.name.1, view.state));
+                stream.and_then(|s| s.caching.lease_of(self.id)).map(|view| (view.name.key, view.state));
             let granted =
                 stream.map_or(Granted::Oplock(OplockLevel::NONE), |stream| stream.caching.of(self.id));
             let locks = stream.map_or(0, |stream| stream.locks.of(self.id).count());

@@ -4,6 +4,7 @@
 
 use file_store::{NO_LIMIT, Owner, QuotaEntry, QuotaLimits, QuotaMode, QuotaSettings, QuotaStore};
 use smb_protocol::NtStatus;
+use smb_protocol::access::AccessMask;
 use smb_protocol::fscc::quota::{QueryQuota, Quota, push_quota, quota_writer, quotas};
 use smb_protocol::fscc::volume::ControlInformation;
 use smb_protocol::security::Sid;
@@ -46,10 +47,13 @@ fn wanted(limit: u64) -> u64 {
     if limit > i64::MAX as u64 { NO_LIMIT } else { limit }
 }
 
-/// A client may set a warning above the limit, which says nothing.
-fn limits(warning: u64, limit: u64) -> QuotaLimits {
-    let (warning, limit) = (wanted(warning), wanted(limit));
-    QuotaLimits { warning: if warning > limit { NO_LIMIT } else { warning }, limit }
+/// Limits that make sense: a warning above the limit would never be given, and who set it would not know.
+fn limits(warning: u64, limit: u64) -> Result<QuotaLimits> {
+    let limits = QuotaLimits { warning: wanted(warning), limit: wanted(limit) };
+    if limits.warning != NO_LIMIT && limits.warning > limits.limit {
+        return refuse(NtStatus::INVALID_PARAMETER, "a quota's warning above its limit");
+    }
+    Ok(limits)
 }
 
 impl Open {
@@ -78,6 +82,19 @@ impl Open {
         Ok(entry.map_or(none, |entry| (entry.limits.limit, entry.left())))
     }
 
+    /// Quotas are changed by administrators, through shares that let them change what is there: a share for reading changes nothing of
+    /// its volume, whoever comes by it and whatever the handle is of.
+    fn may_set_quotas(&self) -> Result<()> {
+        let allowed = self.caller.share.maximal_access.contains(AccessMask::WRITE_DATA);
+        if !self.caller.token.is_admin || !allowed {
+            return refuse(
+                NtStatus::ACCESS_DENIED,
+                "quotas are the administrators', through shares that allow changes",
+            );
+        }
+        Ok(())
+    }
+
     /// FileFsControlInformation: the administrators'.
     pub(crate) async fn quota_control(&self) -> Result<ControlInformation> {
         let mut shown = ControlInformation {
@@ -104,8 +121,9 @@ impl Open {
 
     /// Sets FileFsControlInformation.
     pub(crate) async fn set_quota_control(&self, buffer: &[u8]) -> Result<()> {
-        let Some(quotas) = self.quota_store().filter(|_| self.caller.token.is_admin) else {
-            return refuse(NtStatus::ACCESS_DENIED, "the volume is changed by its administrator");
+        self.may_set_quotas()?;
+        let Some(quotas) = self.quota_store() else {
+            return refuse(NtStatus::ACCESS_DENIED, "the volume has no quotas");
         };
         let wanted = ControlInformation::decode(buffer)?;
         let mode = match wanted.flags {
@@ -113,7 +131,7 @@ impl Open {
             flags if flags & TRACK != 0 => QuotaMode::Track,
             _ => QuotaMode::Off,
         };
-        let default = limits(wanted.default_threshold, wanted.default_limit);
+        let default = limits(wanted.default_threshold, wanted.default_limit)?;
         Ok(quotas.set_quotas(QuotaSettings { mode, default }).await?)
     }
 
@@ -158,29 +176,25 @@ impl Open {
         Ok(())
     }
 
-    /// SET_INFO about quotas. Limits that are both -2 take an owner's own limits away.
+    /// SET_INFO about quotas. A limit of -2 takes an owner's own limits away. Quotas are those of users: `is_group` knows who is none.
     ///
     /// # Errors
-    /// NOT_SUPPORTED where they are off, ACCESS_DENIED for who is no administrator, INVALID_PARAMETER.
-    pub async fn set_quota(&self, buffer: &[u8]) -> Result<()> {
-        /// In place of both: the entry goes (MS-FSCC 2.4.41).
-        const REMOVE: u64 = -2_i64 as u64;
+    /// NOT_SUPPORTED where they are off, ACCESS_DENIED for who is no administrator, and over a share that allows no changes,
+    /// INVALID_PARAMETER.
+    pub async fn set_quota(&self, buffer: &[u8], is_group: &dyn Fn(Sid) -> bool) -> Result<()> {
         let quotas = self.quotas_on()?;
-        if !self.caller.token.is_admin {
-            return refuse(NtStatus::ACCESS_DENIED, "quotas are the administrators'");
-        }
+        self.may_set_quotas()?;
         // All of it makes sense before any of it is done.
-        let all = quotas_of(buffer)?;
-        for (owner, quota) in all {
-            let gone = quota.limit == REMOVE;
-            let limits = (!gone).then(|| limits(quota.threshold, quota.limit));
+        for (owner, limits) in quotas_of(buffer, is_group)? {
             quotas.set_quota(owner, limits).await?;
         }
         Ok(())
     }
 }
 
-fn quotas_of(buffer: &[u8]) -> Result<Vec<(Owner, Quota)>> {
+fn quotas_of(buffer: &[u8], is_group: &dyn Fn(Sid) -> bool) -> Result<Vec<(Owner, Option<QuotaLimits>)>> {
+    /// In place of a limit: the entry goes (MS-FSCC 2.4.41).
+    const REMOVE: u64 = -2_i64 as u64;
     let mut all = Vec::new();
     for quota in quotas(buffer).take(USERS_MAX + 1) {
         let quota = quota?;
@@ -188,7 +202,15 @@ fn quotas_of(buffer: &[u8]) -> Result<Vec<(Owner, Quota)>> {
         let Some(owner) = owner.filter(|_| all.len() < USERS_MAX) else {
             return refuse(NtStatus::INVALID_PARAMETER, "a quota that cannot be set, or too many of them");
         };
-        all.push((owner, quota));
+        let limits = match quota.limit {
+            REMOVE => None,
+            // What a group owns is not what its members own. What was set for one earlier can go.
+            _ if is_group(quota.sid) => {
+                return refuse(NtStatus::INVALID_PARAMETER, "a quota for a group");
+            }
+            limit => Some(limits(quota.threshold, limit)?),
+        };
+        all.push((owner, limits));
     }
     if all.is_empty() {
         return refuse(NtStatus::INVALID_PARAMETER, "no quota to be set");

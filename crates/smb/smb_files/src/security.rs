@@ -19,7 +19,7 @@ impl Open {
     ///
     /// # Errors
     /// When the descriptor cannot be read.
-    pub async fn maximal_access(&self, caller: &Caller) -> Result<AccessMask> {
+    pub(crate) async fn maximal_access(&self, caller: &Caller) -> Result<AccessMask> {
         let security = self.core.security(&self.node).await?;
         Ok(smb_security::maximal(&security, &caller.token) & caller.share.maximal_access)
     }

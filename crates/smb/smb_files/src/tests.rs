@@ -35,7 +35,7 @@ use smb_security::Token;
 
 use crate::{
     CachingRequest, Caller, CreateRequest, Created, FileSystem, Granted, Holder, LeaseBreak, LeaseRequest,
-    LeaseRequestV2, Open, OpenId, OwnerId, ShareRoot, VolumeOptions, WriteFlags,
+    LeaseRequestV2, LeftBehind, Open, OpenId, OwnerId, ShareRoot, VolumeOptions, WriteFlags,
 };
 
 /// The timers' clock.
@@ -116,6 +116,7 @@ pub(super) struct Ask {
     pub(super) security: Option<Vec<u8>>,
     pub(super) ea: Option<Vec<u8>>,
     pub(super) allocation: Option<u64>,
+    pub(super) left_behind: Vec<LeftBehind>,
 }
 
 impl Default for Ask {
@@ -130,6 +131,7 @@ impl Default for Ask {
             security: None,
             ea: None,
             allocation: None,
+            left_behind: Vec::new(),
         }
     }
 }
@@ -245,6 +247,7 @@ impl Fixture {
             security: ask.security.as_deref(),
             ea: ask.ea.as_deref(),
             allocation_size: ask.allocation,
+            left_behind: &ask.left_behind,
             ..CreateRequest::open(Utf16::new(&name).unwrap(), told)
         };
         self.fs.create(caller, request).await

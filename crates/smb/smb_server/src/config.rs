@@ -20,6 +20,15 @@ pub trait Directory: Accounts + Send + Sync + 'static {
 
     /// The token of a session without a user.
     fn anonymous(&self) -> Token;
+
+    /// Whether it is certain that a user is gone, or disabled: what it has left open is closed then. Who cannot know says no.
+    fn has_left(&self, user: Sid) -> bool;
+
+    /// Whether this is a group, or another principal that is no user. Who is not known may be a user who is gone.
+    fn is_group(&self, sid: Sid) -> bool;
+
+    /// What a user is called; `None` for one that is not known.
+    fn name_of(&self, user: Sid) -> Option<String>;
 }
 
 /// How the server protects what it says.

@@ -11,6 +11,7 @@ use smb_protocol::Dialect;
 use smb_protocol::access::{AccessMask, OplockLevel};
 use smb_protocol::create::lease::LeaseState;
 use smb_protocol::negotiate::contexts::{Cipher, SigningAlgorithm};
+use smb_protocol::security::sid::Sid;
 
 use crate::open::{Lasting, Open, Thing};
 use crate::session::Session;
@@ -132,7 +133,7 @@ pub struct OpenInfo {
     pub id: u64,
     /// The session; `None` while it waits for its client.
     pub session: Option<u64>,
-    /// The user; empty while it waits.
+    /// The user, also while it waits; by the SID, where it has no name any more.
     pub user: String,
     /// The client's address; `None` while it waits.
     pub remote: Option<SocketAddr>,
@@ -153,8 +154,10 @@ pub struct OpenInfo {
 }
 
 impl OpenInfo {
-    /// An open of this session, or one that waits for its client.
-    pub(crate) fn of(open: &Open, session: Option<&Session>) -> Self {
+    /// An open of this session, or one that waits for its client. `name` knows what users are called.
+    pub(crate) fn of(open: &Open, session: Option<&Session>, name: &dyn Fn(Sid) -> Option<String>) -> Self {
+        let user = session.map(|session| session.user().name());
+        let user = user.or_else(|| name(open.user)).unwrap_or_else(|| open.user.to_string());
         let lasting = match open.state.lock().lasting {
             Lasting::No => "no",
             Lasting::V1 | Lasting::V2 { persistent: false } => "durable",
@@ -164,7 +167,7 @@ impl OpenInfo {
         let mut info = Self {
             id: open.id.persistent,
             session: session.map(|session| session.id),
-            user: session.map(|session| session.user().name()).unwrap_or_default(),
+            user,
             remote: session.and_then(|session| session.channels().first().map(|peer| peer.remote)),
             share: open.tree.share_name(),
             path: String::new(),

@@ -25,7 +25,7 @@ use crate::tree::{Disk, Target, Tree};
 pub struct Restored {
     /// Opens that wait for their clients now.
     pub opens: usize,
-    /// Rows that could not be: their file or share is gone, they are damaged, or another open has their identifier.
+    /// Rows that could not be: their file, share or user is gone, they are damaged, or another open has their identifier.
     pub given_up: usize,
 }
 
@@ -69,7 +69,14 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
             }
         }
     }
-    result.given_up = gone.len();
+    // They had to come back first: closing is what removes a file that was to go with its last open.
+    for open in shared.opens.of_gone_users(&*shared.parts.directory).iter().filter(|open| open.is_of(files)) {
+        tracing::warn!(persistent = open.id.persistent, user = %open.user, "a persistent open is closed: its user is gone or disabled");
+        shared.opens.close(open).await;
+        result.opens = result.opens.saturating_sub(1);
+        result.given_up += 1;
+    }
+    result.given_up += gone.len();
     for (key, reason) in &gone {
         tracing::warn!(?key, reason, "a persistent open is given up");
     }

@@ -148,13 +148,25 @@ impl SmbServer {
         true
     }
 
-    /// Ends all sessions of a user, for instance when it is removed, and logins that were judged before. Returns how many
-    /// sessions there were.
+    /// Ends all sessions of a user, for instance when it is removed, and logins that were judged before; what waits for clients of its
+    /// is closed, too. Returns how many sessions there were.
     pub fn close_sessions_of(&self, user: Sid) -> usize {
         self.shared.endings.note(user);
         let sessions = self.shared.sessions();
         let of_user = sessions.iter().filter(|session| session.user().token.user == user);
-        of_user.map(|session| self.shared.end_session(session, false, None)).count()
+        let ended = of_user.map(|session| self.shared.end_session(session, false, None)).count();
+        // After the sessions, as the loss of a connection leaves opens of one that has ended. All of the user's, not only those that wait
+        // already: what a session leaves behind at this moment is seen here, or finds that it is among the opens no more.
+        let opens = self.shared.opens.all();
+        opens.iter().filter(|open| open.user == user).for_each(|open| self.shared.opens.leave(open, false));
+        ended
+    }
+
+    /// Closes what waits for clients of users who are gone or disabled, and will not come. Returns how many opens there were.
+    pub fn close_opens_of_gone_users(&self) -> usize {
+        let gone = self.shared.opens.of_gone_users(&*self.shared.parts.directory);
+        gone.iter().for_each(|open| self.shared.opens.leave(open, false));
+        gone.len()
     }
 
     /// Brings the persistent opens of a volume back. To be called when its shares have been prepared, and before they are
@@ -171,7 +183,13 @@ impl SmbServer {
     #[must_use]
     pub fn opens(&self) -> Vec<OpenInfo> {
         let session = |open: &Open| open.owner().and_then(|owner| self.shared.earlier(owner.id()));
-        self.shared.opens.all().iter().map(|open| OpenInfo::of(open, session(open).as_deref())).collect()
+        let name = |user| self.shared.parts.directory.name_of(user);
+        self.shared
+            .opens
+            .all()
+            .iter()
+            .map(|open| OpenInfo::of(open, session(open).as_deref(), &name))
+            .collect()
     }
 
     /// How many opens there are of each share by its name, those that wait for their clients among them; pipes are "IPC$". Costs a fraction of

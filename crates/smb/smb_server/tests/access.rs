@@ -16,6 +16,8 @@
 mod common;
 #[path = "access/creating.rs"]
 mod creating;
+#[path = "access/quotas.rs"]
+mod quotas;
 #[path = "access/rows.rs"]
 mod rows;
 #[path = "access/world.rs"]

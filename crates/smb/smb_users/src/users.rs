@@ -1,6 +1,7 @@
 //! What the server holds: users to ask and to change, from any thread.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -82,6 +83,8 @@ pub struct Users {
     writer: Mutex<Writer>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
+    /// Other nodes may have changed what is known here.
+    behind: AtomicBool,
 }
 
 struct Writer {
@@ -130,6 +133,7 @@ impl Users {
             writer: Mutex::new(writer),
             clock,
             entropy,
+            behind: AtomicBool::new(false),
         })
     }
 
@@ -145,6 +149,13 @@ impl Users {
         let directory = self.snapshot();
         directory.user_by_sid(user)?;
         Some(Token::of_user(&directory, user))
+    }
+
+    /// Whether it is certain that a user is gone, or disabled: not while what other nodes have changed cannot be read.
+    #[must_use]
+    pub fn has_left(&self, user: Sid) -> bool {
+        let may = self.snapshot().user_by_sid(user).is_some_and(|user| !user.disabled);
+        !may && !self.behind.load(Ordering::Acquire)
     }
 
     /// Sets what is asked of passwords and guesses, from now on.
@@ -196,6 +207,7 @@ impl Users {
 
     /// From now on other nodes have the same users: a change is one for all of them, or none. `key` is that of all nodes.
     pub fn share(&self, key: SealingKey, place: Arc<dyn SharedUsers>) {
+        self.behind.store(true, Ordering::Release);
         self.writer.lock().common = Some(Common { place, key });
     }
 
@@ -215,6 +227,7 @@ impl Users {
                 Ok(new)
             });
         });
+        self.behind.store(answer.is_err(), Ordering::Release);
         answer
     }
 

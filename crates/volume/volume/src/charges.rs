@@ -15,7 +15,7 @@ use crate::clusters::StreamKey;
 use crate::core::Core;
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
-use crate::tables::{INODES, SECURITY};
+use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, SECURITY};
 
 /// Files that are counted in one job, so that others wait little for theirs.
 const FILES_PER_ROUND: usize = 64;
@@ -89,7 +89,7 @@ impl Session<'_> {
         let used = &mut self.space.referenced;
         *used = if more { used.saturating_add(count) } else { used.saturating_sub(count) };
         // Without quotas there is nothing else to do; and what the count has not met it will meet.
-        if self.space.quotas.tally.as_ref().is_none_or(|tally| file >= tally.counted) || count == 0 {
+        if self.space.quotas.tally.as_ref().is_none_or(|tally| !tally.has(file)) || count == 0 {
             return Ok(());
         }
         if let Some(owner) = self.owner(file)? {
@@ -227,7 +227,7 @@ impl Session<'_> {
             .and_then(|()| self.set_info(file, file_store::InfoChange::default(), now));
         self.fatal(stored)?;
         let Some(Handover { from, to, count }) = moved else { return Ok(()) };
-        let counted = self.space.quotas.tally.as_ref().is_some_and(|tally| file < tally.counted);
+        let counted = self.space.quotas.tally.as_ref().is_some_and(|tally| tally.has(file));
         if let Some(tally) = &mut self.space.quotas.tally {
             tally.know(file, Some(to));
         }
@@ -250,18 +250,29 @@ impl Session<'_> {
         Ok(Some(Handover { from: old, to: new, count }))
     }
 
+    /// The number that the next file, map or snapshot gets: those that are there have smaller ones.
+    pub(crate) fn next_number(&self) -> Result<u64, StoreError> {
+        let counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
+        Ok(counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value()))
+    }
+
     /// Counts some more of what was there when counting began; whether there is more.
     pub(crate) fn count_quotas(&mut self, limit: usize) -> Result<bool, StoreError> {
-        let Some(from) = self.space.quotas.tally.as_ref().map(|tally| tally.counted) else {
+        let Some(tally) = self.space.quotas.tally.as_ref().filter(|tally| !tally.is_complete()) else {
             return Ok(false);
         };
-        if from == u64::MAX {
-            return Ok(false);
+        let (from, mut end) = (tally.counted, tally.end);
+        if end == u64::MAX {
+            // Here it begins: whoever makes files from now on is charged at once, and cannot make the count longer.
+            end = self.next_number()?;
+            if let Some(tally) = &mut self.space.quotas.tally {
+                tally.end = end;
+            }
         }
         let mut found = Vec::with_capacity(limit);
         {
             let table = self.txn.open_table(INODES).map_err(database_error)?;
-            for row in table.range(from..).map_err(database_error)?.take(limit) {
+            for row in table.range(from..end.max(from)).map_err(database_error)?.take(limit) {
                 found.push(row.map_err(database_error)?.0.value());
             }
         }

@@ -72,8 +72,8 @@ impl Session<'_> {
 
     /// A number that no file, map or snapshot had or has.
     pub(crate) fn new_number(&mut self) -> Result<u64, StoreError> {
+        let next = self.next_number()?;
         let mut counters = self.txn.open_table(COUNTERS).map_err(database_error)?;
-        let next = counters.get(NEXT_FILE).map_err(database_error)?.map_or(ROOT + 1, |row| row.value());
         let after = next.checked_add(1).ok_or_else(|| {
             StoreError::new(StoreErrorKind::NoSpace, "the volume has had all files it can have")
         })?;

@@ -1,13 +1,14 @@
 //! Quotas in memory: what holds, and what each owner has.
 //!
 //! ```text
-//!  files in the order of their numbers     1 2 3 … | … | ∞
-//!                                          counted ▲ not yet
-//!                                             `counted`: the next file that the count looks at
+//!  files in the order of their numbers     1 2 3 …  | …       | … ∞
+//!                                          counted  ▲ not yet ▲ made since
+//!                    `counted`: the next file that the count looks at  `end`: the first that was not there when it began
 //! ```
-//! What a file that was counted gets or gives up is charged as it happens; of the others nothing is, until the count comes to them. A
-//! new file has a number behind all others, so the count meets each file once, and its end is the end of all files. All of it
-//! happens on the metadata thread, so no charge falls between.
+//! What a file that was counted gets or gives up is charged as it happens, and so is what one does that was made since the count began,
+//! as it had nothing; of the others nothing is, until the count comes to them. A new file has a number behind all others, so
+//! the count meets each file that was there once, and nobody keeps it from its end by making more. All of it happens on the metadata thread, so no
+//! charge falls between.
 //!
 //! Rows of the table `state`, whose table is [`TABLE`]. Numbers are little-endian; [`NO_LIMIT`] is none:
 //! ```text
@@ -73,12 +74,14 @@ pub(crate) struct Quotas {
 }
 
 /// What owners have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
     /// Clusters of each.
     used: BTreeMap<Owner, u64>,
     /// Files below this number have been counted; `u64::MAX` at the end.
     pub(crate) counted: u64,
+    /// Files from this number on were made since the count began; `u64::MAX` before that.
+    pub(crate) end: u64,
     /// Whose files are that were looked at lately; `None` for nobody's.
     known: BTreeMap<u64, Option<Owner>>,
     /// Whose the files were that have no record any more, and still have clusters.
@@ -88,7 +91,26 @@ pub(crate) struct Tally {
     pub(crate) events: Vec<QuotaEvent>,
 }
 
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            used: BTreeMap::new(),
+            counted: 0,
+            end: u64::MAX,
+            known: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            told: BTreeMap::new(),
+            events: Vec::new(),
+        }
+    }
+}
+
 impl Tally {
+    /// Whether what a file has is charged already.
+    pub(crate) fn has(&self, file: u64) -> bool {
+        file < self.counted || file >= self.end
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.counted == u64::MAX
     }
@@ -108,7 +130,7 @@ impl Tally {
     /// The record of a file goes before its clusters do.
     pub(crate) fn leave(&mut self, file: u64, owner: Option<Owner>) {
         self.known.remove(&file);
-        if let Some(owner) = owner.filter(|_| file < self.counted) {
+        if let Some(owner) = owner.filter(|_| self.has(file)) {
             self.leaving.insert(file, owner);
         }
     }

@@ -85,8 +85,10 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn sessions(&self) -> Vec<Session>;
     /// Ends a session; says whether it was there.
     fn end_session(&self, id: u64) -> bool;
-    /// Ends all sessions of a user; says how many there were.
+    /// Ends all sessions of a user, and closes what waits for its clients; says how many sessions there were.
     fn end_sessions_of(&self, user: Sid) -> usize;
+    /// Closes what waits for clients of users who are gone or disabled; says how many opens there were.
+    fn close_opens_of_gone_users(&self) -> usize;
     /// What clients have open.
     fn opens(&self) -> Vec<SmbOpen>;
     /// How many opens each share has, by its name.

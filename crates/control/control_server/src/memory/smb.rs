@@ -121,6 +121,10 @@ impl SmbBackend for MemorySmb {
         0
     }
 
+    fn close_opens_of_gone_users(&self) -> usize {
+        0
+    }
+
     fn opens(&self) -> Vec<SmbOpen> {
         self.listed.lock().1 += 1;
         self.open.lock().clone()

@@ -55,7 +55,7 @@ fn wrong(error: UsersError) -> Problem {
 }
 
 impl Node {
-    fn users(&self) -> Result<&Arc<Users>, Problem> {
+    pub(super) fn users(&self) -> Result<&Arc<Users>, Problem> {
         self.backends.users.as_ref().map_err(Problem::clone)
     }
 
@@ -139,7 +139,7 @@ impl Node {
         self.user_show(&user.name)
     }
 
-    /// Ends the sessions of users that another node has disabled or taken away.
+    /// Ends the sessions of users that another node has disabled or taken away, and closes what waits for their clients.
     pub(super) fn end_sessions_of_strangers(&self) {
         let Ok(users) = self.users() else { return };
         let directory = users.snapshot();
@@ -149,6 +149,13 @@ impl Node {
             if !smb.user.is_empty() && !may && self.backends.smb.end_session(session.id) {
                 tracing::info!(user = smb.user, "a session of a user who may not log in any more has ended");
             }
+        }
+        let closed = self.backends.smb.close_opens_of_gone_users();
+        if closed > 0 {
+            tracing::info!(
+                closed,
+                "opens that waited for clients of users who may not log in any more are closed"
+            );
         }
     }
 
@@ -184,10 +191,19 @@ impl Node {
         let _changing = self.changes.lock().await;
         let user = self.user_show(name)?;
         confirm(&user.name, confirmed.as_deref(), || {
+            let opens = self.backends.smb.opens().into_iter();
+            let away = opens.filter(|open| open.session.is_none() && is(&open.user, &user.name)).count();
+            let with_it = match away {
+                0 => many(user.sessions, "session"),
+                away => format!(
+                    "{} and {} whose clients are away",
+                    many(user.sessions, "session"),
+                    many(away as u64, "open")
+                ),
+            };
             let mut lost = vec![format!(
                 "User {} disappears, and {} of its own with it. What it owns stays, and no user will ever be the same one again.",
-                user.name,
-                many(user.sessions, "session")
+                user.name, with_it
             )];
             lost.extend(self.permissions_lost(&user.name));
             lost

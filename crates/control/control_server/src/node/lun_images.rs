@@ -151,7 +151,7 @@ impl Node {
         });
         let who: Vec<String> = open
             .map(|open| {
-                let user = if open.user.is_empty() { "a client that is away" } else { &open.user };
+                let user = super::smb::by_whom(&open);
                 format!("{user} on share {} (open {}: {})", open.share, open.id, open.rights)
             })
             .collect();

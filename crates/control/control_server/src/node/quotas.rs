@@ -45,7 +45,35 @@ fn shown_mode(mode: StoreMode) -> QuotaMode {
     }
 }
 
+/// Refuses limits of which one was given and does not go with the other, which was not.
+fn check_kept(given: &QuotaLimits, wanted: Limits, own: bool) -> Result<(), Problem> {
+    if wanted.warning == NO_LIMIT || wanted.warning <= wanted.limit {
+        return Ok(());
+    }
+    let whose = if own { "that the user has" } else { "that everybody has" };
+    let (warning, limit) = (human_bytes(wanted.warning), human_bytes(wanted.limit));
+    let (detail, todo) = match (given.warning_bytes, given.limit_bytes) {
+        (None, Some(_)) => (
+            format!("The warning {whose}, {warning}, is above a limit of {limit}: it would never be given."),
+            "Say when the user is warned, too: `--warning SIZE`, or `--warning none`.",
+        ),
+        (Some(_), None) => (
+            format!("A warning at {warning} is above the limit {whose}, {limit}: it would never be given."),
+            "Say what the user may have, too: `--limit SIZE`, or `--limit none`.",
+        ),
+        // Both are the caller's own: the volume says what is wrong with them.
+        _ => return Ok(()),
+    };
+    Err(Problem::new(Code::InvalidRequest, detail).todo(todo))
+}
+
 impl Node {
+    /// Whether this is a group, or another principal that is no user. Who is not known may be a user who is gone.
+    fn is_group(&self, sid: Sid) -> bool {
+        let found = self.users().ok().and_then(|users| users.snapshot().find_sid(sid));
+        found.is_some_and(|found| found.kind != PrincipalKind::User)
+    }
+
     /// What is known of an owner's name; its SID where nobody has it.
     fn name_of_owner(&self, owner: &Owner) -> String {
         let named = Sid::decode(owner.bytes()).ok().and_then(|sid| self.name_of(sid));
@@ -111,19 +139,17 @@ impl Node {
         limits: QuotaLimits,
     ) -> Result<OwnerQuota, Problem> {
         // Who is deleted still owns files, and its SID is all that is left of it.
-        let sid: Sid = match owner.parse() {
-            Ok(sid) => sid,
-            Err(_) => {
-                let found = self.principal(owner)?;
-                if found.kind != PrincipalKind::User {
-                    let detail =
-                        format!("{owner} is a group, and quotas are those of the users who own files.");
-                    return Err(Problem::new(Code::InvalidRequest, detail)
-                        .todo("Give each of its members a limit, or everybody (--default-limit)."));
-                }
-                found.sid
-            }
+        let by_sid = owner.parse::<Sid>().ok();
+        let sid = match by_sid {
+            Some(sid) => sid,
+            None => self.principal(owner)?.sid,
         };
+        // What was set for a group, by an earlier release or before it was one, can go.
+        if self.is_group(sid) && !limits.default {
+            let detail = format!("{owner} is a group, and quotas are those of the users who own files.");
+            return Err(Problem::new(Code::InvalidRequest, detail)
+                .todo("Give each of its members a limit, or everybody (--default-limit)."));
+        }
         let mut bytes = Vec::new();
         sid.put(&mut bytes);
         let of = Owner::from_bytes(&bytes)
@@ -131,11 +157,15 @@ impl Node {
         let set = self.with_store(volume, async move |store| {
             let quotas = with_quotas(&*store)?;
             let now = quotas.quota_of(of).await.map_err(|error| problem(&error))?;
-            let now = now.owners.first().map_or(Limits::NONE, |entry| entry.limits);
+            let (own, now) =
+                now.owners.first().map_or((false, Limits::NONE), |entry| (entry.own, entry.limits));
             let wanted = (!limits.default).then(|| Limits {
                 warning: limits.warning_bytes.map_or(now.warning, wanted_limit),
                 limit: limits.limit_bytes.map_or(now.limit, wanted_limit),
             });
+            if let Some(wanted) = wanted {
+                check_kept(&limits, wanted, own)?;
+            }
             quotas.set_quota(of, wanted).await.map_err(|error| problem(&error))?;
             quotas.quota_of(of).await.map_err(|error| problem(&error))
         });

@@ -148,7 +148,7 @@ impl Node {
         let open = self.backends.smb.opens().into_iter().find(|open| open.id == id);
         let open = open.ok_or_else(|| missing("open", &name, "holdfast open list"))?;
         confirm(&name, confirmed.as_deref(), || {
-            let who = if open.user.is_empty() { "a client that is away" } else { &open.user };
+            let who = by_whom(&open);
             vec![format!(
                 "{} of share {}, open by {who}, is closed; what the client has not written is lost.",
                 if open.path.is_empty() { "The folder" } else { &open.path },
@@ -259,4 +259,11 @@ impl Node {
         }
         issues
     }
+}
+
+/// Who has an open, in words.
+pub(super) fn by_whom(open: &SmbOpen) -> String {
+    let away = if open.session.is_none() { ", whose client is away" } else { "" };
+    let user = if open.user.is_empty() { "an anonymous client" } else { &open.user };
+    format!("{user}{away}")
 }

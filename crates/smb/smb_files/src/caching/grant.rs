@@ -1,13 +1,10 @@
 //! Granting caching, and what each open has.
 
-use smb_protocol::Guid;
 use smb_protocol::access::OplockLevel;
 use smb_protocol::create::lease::{LeaseFlags, LeaseState};
 
-use super::{
-    Breaking, Caching, Entry, H, Kind, LeaseName, LeaseView, NONE, Others, R, RWH, W, level, state_of,
-};
-use crate::api::{Granted, LeaseRequest, OpenId};
+use super::{Breaking, Caching, Entry, H, Kind, LeaseView, NONE, Others, R, RWH, W, level, state_of};
+use crate::api::{Granted, LeaseName, LeaseRequest, OpenId};
 
 impl Caching {
     /// Grants an oplock to an open that is being admitted.
@@ -29,15 +26,14 @@ impl Caching {
         Granted::Oplock(level(state))
     }
 
-    /// Grants a lease to an open that is being admitted, or lets the open share the one that its key names.
+    /// Grants a lease to an open that is being admitted, or lets the open share the one of that name.
     pub(crate) fn grant_lease(
         &mut self,
         open: OpenId,
-        client: Guid,
+        name: LeaseName,
         request: &LeaseRequest,
         others: Others,
     ) -> Granted {
-        let name = (client, request.key);
         let mut state = request.state & RWH;
         // R, RH, RW and RWH exist (MS-SMB2 2.2.13.2.8).
         if !state.contains(R) || others.locks {
@@ -155,7 +151,7 @@ fn granted(entry: &Entry) -> Granted {
                 flags |= LeaseFlags::PARENT_LEASE_KEY_SET;
             }
             Granted::Lease {
-                key: name.1,
+                key: name.key,
                 state: entry.state,
                 flags,
                 parent: parent.unwrap_or_default(),

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::{Granted, LeaseRequest};
+use smb_protocol::Guid;
+use smb_protocol::security::Sid;
 
 const LIMIT: Duration = Duration::from_secs(35);
 
@@ -49,7 +51,10 @@ struct Model {
 }
 
 fn name(client: u8) -> LeaseName {
-    (Guid([client; 16]), LeaseKey([client; 16]))
+    // Two of the four differ in the user alone.
+    let same = client / 2;
+    let user = Sid::new(5, &[21, u32::from(client)]).unwrap();
+    LeaseName { client: Guid([same; 16]), user, key: LeaseKey([same; 16]) }
 }
 
 impl Model {
@@ -86,9 +91,9 @@ impl Model {
         };
         match lease {
             Some(client) => {
-                let (guid, key) = name(client);
-                let request = LeaseRequest { key, state: LeaseState(wanted), v2: None };
-                self.caching.grant_lease(id, guid, &request, others);
+                let name = name(client);
+                let request = LeaseRequest { key: name.key, state: LeaseState(wanted), v2: None };
+                self.caching.grant_lease(id, name, &request, others);
             }
             None => drop(self.caching.grant_oplock(id, OplockLevel(wanted as u8), others)),
         }

@@ -7,7 +7,7 @@ use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateOptions, OplockLevel, ShareAccess};
 
 use super::plan::Plan;
-use crate::api::{CachingRequest, Durability, Granted};
+use crate::api::{CachingRequest, Durability, Granted, LeftBehind};
 use crate::breaks::with_caching;
 use crate::caching::{Notice, Opening, Others};
 use crate::data::{READS, WRITES};
@@ -24,6 +24,8 @@ pub(super) struct Admission {
     pub(super) make_stream: bool,
     pub(super) directory: bool,
     pub(super) granted: AccessMask,
+    /// Rights that are used while the open is made, and not granted: others have to share them.
+    pub(super) implied: AccessMask,
     pub(super) overwrites: bool,
 }
 
@@ -38,6 +40,8 @@ enum Look {
         deadline: Option<shard_runtime::Monotonic>,
         closes: bool,
     },
+    /// Opens that the application has left behind are in the way, and nobody else is.
+    Succeed(Vec<Arc<Open>>),
     Gone,
 }
 
@@ -49,7 +53,7 @@ impl Core {
         admission: Admission,
     ) -> Result<Option<(Arc<Open>, Granted)>> {
         let make_stream = admission.make_stream;
-        let overwrites = admission.overwrites;
+        let (overwrites, implied) = (admission.overwrites, admission.implied);
         let open = Arc::new(Open::new(
             self,
             NewOpen {
@@ -73,7 +77,7 @@ impl Core {
             let look = {
                 let mut state = open.node.state.lock();
                 changed = open.node.changed.notified();
-                let look = self.look(plan, &open, &mut state, (first, overwrites), &mut notices);
+                let look = self.look(plan, &open, &mut state, (first, overwrites, implied), &mut notices);
                 let raised = matches!(look, Ok(Look::In { raised: true, .. }));
                 state.changes_caching(&open.stream, raised || !notices.is_empty());
                 look
@@ -83,6 +87,11 @@ impl Core {
             match look? {
                 Look::In { caching, .. } => break caching,
                 Look::Gone => return Ok(None),
+                Look::Succeed(left) => {
+                    for old in left {
+                        self.close_from_outside(&old).await;
+                    }
+                }
                 Look::Wait { closes: true, .. } => {}
                 Look::Wait { deadline, closes: false } => {
                     (plan.request.on_wait)();
@@ -103,7 +112,7 @@ impl Core {
         plan: &Plan<'_>,
         open: &Arc<Open>,
         state: &mut NodeState,
-        (first, overwrites): (bool, bool),
+        (first, overwrites, implied): (bool, bool, AccessMask),
         notices: &mut Vec<Notice>,
     ) -> Result<Look> {
         if open.node.name.is_gone() || state.key_of(&open.stream_name) != open.stream {
@@ -124,13 +133,23 @@ impl Core {
                 return refuse(NtStatus::INVALID_PARAMETER, "the lease key is in use for another file");
             }
         }
-        let mine = (open.granted, open.share_access);
+        let mine = (open.granted | implied, open.share_access);
+        let left = left_behind(plan, open, state)?;
         let (mut violation, mut protected) = (false, false);
-        for other in state.opens_of(&open.stream) {
+        for other in state.opens_of(&open.stream).filter(|other| !left.iter().any(|old| old.id == other.id)) {
             if conflict((other.granted, other.share_access), mine) {
                 violation = true;
                 protected |= other.is_detached() && other.durability() == Durability::Persistent;
             }
+        }
+        if !left.is_empty() && !violation {
+            // Those that somebody else is closing are waited for: closing them once more would come back at once.
+            let closing = left.iter().all(|old| old.is_closed());
+            return Ok(if closing {
+                Look::Wait { deadline: None, closes: false }
+            } else {
+                Look::Succeed(left)
+            });
         }
         let (now, limit) = self.timing();
         // Who only looks at attributes breaks nothing (MS-FSA 2.1.5.1.2).
@@ -209,7 +228,7 @@ impl Core {
             let caches = match caching.of(other.id) {
                 Granted::Oplock(level) => level != OplockLevel::NONE,
                 Granted::Lease { state, key, .. } => {
-                    !state.is_empty() || open.lease == Some((other.caller.client, key))
+                    !state.is_empty() || open.lease == Some(other.caller.lease(key))
                 }
             };
             other.stream == open.stream && !caches && !is_lease_stat_open(other.granted)
@@ -222,7 +241,9 @@ impl Core {
         match &plan.request.caching {
             CachingRequest::None => Granted::Oplock(OplockLevel::NONE),
             CachingRequest::Oplock(level) => caching.grant_oplock(open.id, *level, others),
-            CachingRequest::Lease(lease) => caching.grant_lease(open.id, plan.caller.client, lease, others),
+            CachingRequest::Lease(lease) => {
+                caching.grant_lease(open.id, plan.caller.lease(lease.key), lease, others)
+            }
         }
     }
 
@@ -289,4 +310,24 @@ impl Core {
         }
         Ok(handle)
     }
+}
+
+/// The opens that this one takes the place of.
+///
+/// # Errors
+/// FILE_FORCED_CLOSED for who comes from the machine that the application has left.
+fn left_behind(plan: &Plan<'_>, open: &Open, state: &NodeState) -> Result<Vec<Arc<Open>>> {
+    let mut left = Vec::new();
+    for LeftBehind { open: id, is_newer } in plan.request.left_behind {
+        let Some(old) = state.opens_of(&open.stream).find(|old| old.id == *id) else { continue };
+        // Nodes of a cluster have accounts of their own, so the rights tell who goes on for whom, too.
+        let same_user = old.caller.token.user == open.caller.token.user;
+        if *is_newer && (same_user || old.granted.contains(open.granted)) {
+            return refuse(NtStatus::FILE_FORCED_CLOSED, "the application has moved on to another machine");
+        }
+        if !is_newer && (same_user || open.granted.contains(old.granted)) {
+            left.push(Arc::clone(old));
+        }
+    }
+    Ok(left)
 }

@@ -49,7 +49,8 @@ impl Core {
         let overwrites = plan.overwrites() && !missing_stream;
         // Making a stream is writing to its file, as overwriting is, whatever the open asks for besides.
         let writes = overwrites || missing_stream;
-        let rights = self.rights(plan, &node, attributes, writes).await?;
+        let implied = implied(plan, overwrites, writes);
+        let rights = self.rights(plan, &node, attributes, implied).await?;
         if plan.has(CreateOptions::DELETE_ON_CLOSE) {
             self.check_deletion(plan.caller, &node, plan.stream_name(), attributes, false).await?;
         }
@@ -61,6 +62,7 @@ impl Core {
             make_stream: missing_stream,
             directory,
             granted: rights.granted,
+            implied,
             overwrites,
         };
         let Some((open, granted)) = self.admit(plan, admission).await? else { return Ok(Attempt::Again) };
@@ -87,11 +89,10 @@ impl Core {
         plan: &Plan<'_>,
         node: &Pin,
         attributes: FileAttributes,
-        writes: bool,
+        implied: AccessMask,
     ) -> Result<Rights> {
         let caller = plan.caller;
         let security = self.security(node).await?;
-        let implied = if writes { AccessMask::WRITE_DATA } else { AccessMask::NONE };
         let mut request = Request {
             desired: plan.desired | implied,
             backup_intent: plan.has(CreateOptions::OPEN_FOR_BACKUP_INTENT),
@@ -232,6 +233,17 @@ impl Core {
             _ => Ok(()),
         }
     }
+}
+
+/// Rights that a disposition needs for what it does, whatever the open asks for. Who empties a file replaces its attributes and extended
+/// attributes as well, and who supersedes it puts another one in its place: so it needs the right to delete, as with Windows' file systems.
+fn implied(plan: &Plan<'_>, overwrites: bool, writes: bool) -> AccessMask {
+    let more = match plan.request.disposition {
+        _ if !overwrites || !plan.stream_name().is_empty() => AccessMask::NONE,
+        CreateDisposition::SUPERSEDE => AccessMask::DELETE,
+        _ => AccessMask::WRITE_EA | AccessMask::WRITE_ATTRIBUTES,
+    };
+    if writes { more | AccessMask::WRITE_DATA } else { more }
 }
 
 /// What a file's attributes forbid.

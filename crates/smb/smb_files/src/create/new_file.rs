@@ -52,6 +52,7 @@ impl Core {
             make_stream: matches!(plan.stream, StreamPart::Named(_)),
             directory: kind == FileKind::Directory,
             granted,
+            implied: AccessMask::NONE,
             overwrites: false,
         };
         let node = admission.node.clone();

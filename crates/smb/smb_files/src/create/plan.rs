@@ -7,7 +7,7 @@ use smb_protocol::{FileTime, NtStatus};
 
 use super::Unwind;
 use super::asker::Asker;
-use crate::api::{CachingRequest, Caller, CreateRequest};
+use crate::api::{CachingRequest, Caller, CreateRequest, LeaseName};
 use crate::error::{Result, refuse};
 use crate::path::{ParsedPath, StreamPart, parse};
 use crate::previous::CHANGES;
@@ -159,9 +159,9 @@ impl<'a> Plan<'a> {
     }
 
     /// The lease that is wanted.
-    pub(super) fn lease(&self) -> Option<crate::caching::LeaseName> {
+    pub(super) fn lease(&self) -> Option<LeaseName> {
         match &self.request.caching {
-            CachingRequest::Lease(lease) => Some((self.caller.client, lease.key)),
+            CachingRequest::Lease(lease) => Some(self.caller.lease(lease.key)),
             _ => None,
         }
     }

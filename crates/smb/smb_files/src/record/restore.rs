@@ -64,7 +64,7 @@ impl Open {
             options: self.options,
             oplock,
             lease: lease.map(|view| LeaseRecord {
-                key: view.name.1,
+                key: view.name.key,
                 state: view.state,
                 epoch: view.epoch,
                 v2: view.v2,
@@ -109,7 +109,7 @@ impl Core {
             owner: record.owner,
         };
         let lease = record.lease.map(|lease| LeaseView {
-            name: (record.client, lease.key),
+            name: caller.lease(lease.key),
             state: lease.state,
             epoch: lease.epoch,
             v2: lease.v2,

@@ -102,7 +102,8 @@ fn opens_come_back_after_a_restart() {
         let (other, ()) = tokio::join!(f.create_as(&client, "d\\disk", &ask), async {
             shard_runtime::sleep(std::time::Duration::from_secs(1)).await;
             assert_eq!(f.told.take().len(), 1, "the lease is still there to be broken");
-            f.fs.acknowledge_lease(Guid([1; 16]), LeaseKey([1; 16]), LeaseState(3)).unwrap();
+            f.fs.acknowledge_lease(Guid([1; 16]), f.user.token.user, LeaseKey([1; 16]), LeaseState(3))
+                .unwrap();
         });
         let other = other.unwrap().open;
         assert_eq!(status(read(&other, 2, 1).await), NtStatus::FILE_LOCK_CONFLICT, "and so is the lock");

@@ -165,7 +165,7 @@ fn leases_break_in_steps() {
         let others = f.client(2);
         let (open, over) = (Ask::open(), Ask::open().disposition(CreateDisposition::OVERWRITE));
         let key = LeaseKey([1; 16]);
-        let ack = |state| f.fs.acknowledge_lease(f.user.client, key, LeaseState(state));
+        let ack = |state| f.fs.acknowledge_lease(f.user.client, f.user.token.user, key, LeaseState(state));
         let acting = async {
             shard_runtime::sleep(Duration::from_secs(1)).await;
             assert_eq!(f.told.take(), [broken(1, RWH, RH, true)], "one at a time");
@@ -184,7 +184,7 @@ fn leases_break_in_steps() {
         a.unwrap().open.close(false).await.unwrap();
         b.unwrap().open.close(false).await.unwrap();
         assert_eq!(
-            f.fs.acknowledge_lease(others.client, key, LeaseState(0)).unwrap_err().status,
+            f.fs.acknowledge_lease(others.client, f.user.token.user, key, LeaseState(0)).unwrap_err().status,
             NtStatus::OBJECT_NAME_NOT_FOUND
         );
         held.open.close(false).await.unwrap();
@@ -204,7 +204,8 @@ fn epochs_count_changes() {
             shard_runtime::yield_now().await;
             let told = f.told.take();
             assert!(matches!(told[..], [Told::Lease { epoch: 0x13, ack: true, .. }]), "{told:?}");
-            f.fs.acknowledge_lease(f.user.client, LeaseKey([1; 16]), LeaseState(RH)).unwrap();
+            f.fs.acknowledge_lease(f.user.client, f.user.token.user, LeaseKey([1; 16]), LeaseState(RH))
+                .unwrap();
         });
         for open in [a, b, c.unwrap()] {
             open.open.close(false).await.unwrap();
@@ -219,7 +220,7 @@ fn writes_locks_and_renames_take_back_what_they_must() {
         let b = f.create_as(&f.client(2), "f", &Ask::default().lease(2, RH)).await.unwrap().open;
         a.write(0, buf(b"x"), WriteFlags::default()).await.unwrap();
         assert_eq!(f.told.take(), [broken(2, RH, 0, true)], "not the writer's own");
-        f.fs.acknowledge_lease(Guid([2; 16]), LeaseKey([2; 16]), LeaseState(0)).unwrap();
+        f.fs.acknowledge_lease(Guid([2; 16]), f.user.token.user, LeaseKey([2; 16]), LeaseState(0)).unwrap();
         let lock = smb_protocol::lock::LockElement {
             offset: 0,
             length: 1,
@@ -227,7 +228,7 @@ fn writes_locks_and_renames_take_back_what_they_must() {
         };
         b.lock(&[lock], &|| {}).await.unwrap();
         assert_eq!(f.told.take(), [broken(1, RH, 0, true)]);
-        f.fs.acknowledge_lease(f.user.client, LeaseKey([1; 16]), LeaseState(0)).unwrap();
+        f.fs.acknowledge_lease(f.user.client, f.user.token.user, LeaseKey([1; 16]), LeaseState(0)).unwrap();
         a.close(false).await.unwrap();
         b.close(false).await.unwrap();
         let a = f.create("f", &Ask::default().lease(1, RH)).await.unwrap().open;
@@ -235,7 +236,8 @@ fn writes_locks_and_renames_take_back_what_they_must() {
         let (renamed, ()) = tokio::join!(super::rename::rename(&b, "g", false), async {
             shard_runtime::sleep(Duration::from_secs(1)).await;
             assert_eq!(f.told.take(), [broken(1, RH, R, true)]);
-            f.fs.acknowledge_lease(f.user.client, LeaseKey([1; 16]), LeaseState(R)).unwrap();
+            f.fs.acknowledge_lease(f.user.client, f.user.token.user, LeaseKey([1; 16]), LeaseState(R))
+                .unwrap();
         });
         assert_eq!(renamed, NtStatus::SUCCESS);
         a.close(false).await.unwrap();
@@ -254,7 +256,7 @@ fn directory_leases_break_for_others_only() {
         assert_eq!(f.told.take(), [], "the child names the directory's lease as its parent");
         f.create_as(&f.client(2), "d\\theirs", &child).await.unwrap().open.close(false).await.unwrap();
         assert!(matches!(f.told.take()[..], [Told::Lease { key: 9, to: LeaseState(0), ack: true, .. }]));
-        f.fs.acknowledge_lease(f.user.client, LeaseKey([9; 16]), LeaseState(0)).unwrap();
+        f.fs.acknowledge_lease(f.user.client, f.user.token.user, LeaseKey([9; 16]), LeaseState(0)).unwrap();
         let again = f.create("d", &Ask::directory().lease_v2(9, RWH, 7, None)).await.unwrap();
         assert_eq!(lease(&again), (RH, false, Some(3)), "had again, though W is never had");
         again.open.close(false).await.unwrap();
@@ -346,6 +348,70 @@ fn who_keeps_a_handle_of_a_file_that_goes_is_asked_to_close_it() {
         assert_eq!(f.told.take(), [broken(1, RH, R, true)]);
         held.close(false).await.unwrap();
         assert_eq!(f.status("f", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
+        f.assert_clean();
+    });
+}
+
+#[test]
+fn leases_of_two_users_are_two_whatever_client_and_key_they_name() {
+    run(|f| async move {
+        let (mine, theirs) = (f.told.clone(), Arc::new(Recorder::default()));
+        let ask = Ask::open().lease(1, RWH);
+        let a = f.create("f", &Ask::default().lease(1, RWH)).await.unwrap();
+        assert_eq!(lease(&a).0, RWH);
+        let other = f.administrator(1001);
+        let ack = |caller: &Caller, state| {
+            let user = caller.token.user;
+            f.fs.acknowledge_lease(caller.client, user, LeaseKey([1; 16]), LeaseState(state))
+        };
+        let (b, ()) = tokio::join!(f.create_told(&other, "f", &ask, theirs.clone()), async {
+            shard_runtime::sleep(Duration::from_secs(1)).await;
+            assert_eq!(mine.take(), [broken(1, RWH, RH, true)], "another user is another holder");
+            assert_eq!(
+                status(ack(&other, RH)),
+                NtStatus::OBJECT_NAME_NOT_FOUND,
+                "it is not theirs to answer"
+            );
+            assert_eq!(ack(&f.user, RH), Ok(LeaseState(RH)));
+        });
+        let b = b.unwrap();
+        assert_eq!(lease(&b).0, RH, "a lease of its own, beside one that caches reads");
+        b.open.write(0, buf(b"new"), WriteFlags::default()).await.unwrap();
+        assert_eq!(mine.take(), [broken(1, RH, 0, true)], "what is cached has become wrong");
+        assert_eq!(theirs.take(), []);
+        assert_eq!(status(ack(&other, 0)), NtStatus::UNSUCCESSFUL, "their own is not being broken");
+        assert_eq!(ack(&f.user, 0), Ok(LeaseState(0)));
+        // A key is a user's: the same one on another file takes nothing from the first user.
+        let made = f.create_told(&other, "g", &Ask::default().lease(1, RWH), theirs.clone()).await;
+        assert_eq!(status(made), NtStatus::INVALID_PARAMETER, "their own key is in use");
+        let third = f.administrator(1002);
+        let ask = Ask::default().lease(1, RWH);
+        let elsewhere = f.create_told(&third, "g", &ask, theirs.clone()).await.unwrap();
+        assert_eq!(lease(&elsewhere).0, RWH);
+        for open in [a, b, elsewhere] {
+            open.open.close(false).await.unwrap();
+        }
+        f.assert_clean();
+    });
+}
+
+#[test]
+fn breaks_of_one_users_lease_go_to_its_own_opens() {
+    run(|f| async move {
+        let (mine, theirs, second) = (f.told.clone(), Arc::new(Recorder::default()), Arc::default());
+        let first = f.create("f", &Ask::default().lease(1, RH)).await.unwrap();
+        let other = f.administrator(1001);
+        let b = f.create_told(&other, "f", &Ask::open().lease(1, RH), theirs.clone()).await.unwrap();
+        // The same user in another session shares its lease.
+        let session = Caller { owner: OwnerId(2), ..f.user.clone() };
+        let again =
+            f.create_told(&session, "f", &Ask::open().lease(1, RH), Arc::clone(&second)).await.unwrap();
+        first.open.close(false).await.unwrap();
+        b.open.write(0, buf(b"new"), WriteFlags::default()).await.unwrap();
+        assert_eq!(second.take(), [broken(1, RH, 0, true)], "the lease's open that is left");
+        assert_eq!((mine.take(), theirs.take()), (vec![], vec![]));
+        again.open.close(false).await.unwrap();
+        b.open.close(false).await.unwrap();
         f.assert_clean();
     });
 }

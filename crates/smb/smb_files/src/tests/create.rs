@@ -307,3 +307,61 @@ fn each_open_that_writes_is_one_of_the_store() {
         },
     );
 }
+
+#[test]
+fn an_open_gives_way_to_its_application_only_for_its_user_or_for_all_of_its_rights() {
+    run(|f| async move {
+        let (read, all) = (AccessMask::FILE_READ, AccessMask::FILE_ALL);
+        let full = Ask::default().access(all).share(0);
+        let of = |open: &Open, is_newer| vec![LeftBehind { open: open.id(), is_newer }];
+        let other = Caller { client: Guid([2; 16]), ..f.administrator(1001) };
+        let reader = f.through(&other, f.store.root(), read);
+
+        let old = f.open("f", &full).await;
+        let left = |ask: Ask| Ask { left_behind: of(&old, false), ..ask };
+        let status = async |caller: &Caller, ask: &Ask| status(f.create_as(caller, "f", ask).await.map(drop));
+        let ask = left(Ask::open().access(read));
+        assert_eq!(
+            status(&reader, &ask).await,
+            NtStatus::SHARING_VIOLATION,
+            "who only reads, of another user"
+        );
+        assert_eq!(status(&reader, &left(full.clone())).await, NtStatus::ACCESS_DENIED, "who may not");
+        let ask = left(full.clone().disposition(CreateDisposition::CREATE));
+        assert_eq!(
+            status(&f.client(2), &ask).await,
+            NtStatus::OBJECT_NAME_COLLISION,
+            "what is refused anyway"
+        );
+        old.write(0, buf(b"still there"), WriteFlags::default()).await.unwrap();
+
+        // The same user needs no more than it asks for; another one, as of another node of a cluster, all that the open has.
+        let ask = left(Ask::open().access(read).share(0));
+        let mine = f.create_as(&f.client(2), "f", &ask).await.unwrap().open;
+        assert!(old.is_closed() && !mine.is_closed());
+        let theirs = Ask { left_behind: of(&mine, false), ..full.clone() };
+        let theirs = f.create_as(&other, "f", &theirs).await.unwrap().open;
+        assert!(mine.is_closed());
+        theirs.close(false).await.unwrap();
+
+        // Nor does a stranger keep an application out by saying that it is the newer instance.
+        let stranger = f.create_as(&reader, "f", &Ask::open().access(read)).await.unwrap().open;
+        let ask = Ask { left_behind: of(&stranger, true), ..full.clone().share(7) };
+        let back = f.create("f", &ask).await.unwrap().open;
+        assert!(!stranger.is_closed());
+        let late = Ask { left_behind: of(&back, true), ..Ask::open().access(read) };
+        assert_eq!(status(&f.client(2), &late).await, NtStatus::FILE_FORCED_CLOSED);
+        stranger.close(false).await.unwrap();
+        back.close(false).await.unwrap();
+
+        // Somebody else is in the way as well: nothing is taken from anybody.
+        let old = f.open("f", &Ask::default().access(read).share(7)).await;
+        let third = f.create_as(&other, "f", &Ask::open().access(read).share(1)).await.unwrap().open;
+        let ask = Ask { left_behind: of(&old, false), ..full.clone() };
+        assert_eq!(status(&f.client(2), &ask).await, NtStatus::SHARING_VIOLATION);
+        assert!(!old.is_closed());
+        old.close(false).await.unwrap();
+        third.close(false).await.unwrap();
+        f.assert_clean();
+    });
+}

@@ -191,7 +191,7 @@ fn the_administrator_closes_what_clients_forgot() {
         let open = f.open("f", &Ask::default().options(CreateOptions::DELETE_ON_CLOSE)).await;
         let listed = f.fs.opens();
         assert_eq!((listed.len(), listed[0].path.as_str(), listed[0].delete_pending), (1, "f", true));
-        assert!(f.fs.force_close(open.id()).await && !f.fs.force_close(open.id()).await);
+        assert!(f.fs.core.close_from_outside(&open).await && !f.fs.core.close_from_outside(&open).await);
         assert_eq!(f.told.take(), [Told::Closed]);
         assert_eq!(f.status("f", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
         f.assert_clean();

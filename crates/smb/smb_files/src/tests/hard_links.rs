@@ -262,7 +262,7 @@ fn a_link_breaks_what_caches_the_handle() {
             let told = f.told.take();
             assert!(matches!(told[..], [Told::Lease { key: 1, ack: true, .. }]), "{told:?}");
             let Told::Lease { to, .. } = told[0] else { unreachable!() };
-            fs.acknowledge_lease(f.user.client, LeaseKey([1; 16]), to).unwrap();
+            fs.acknowledge_lease(f.user.client, f.user.token.user, LeaseKey([1; 16]), to).unwrap();
         };
         let (linked, ()) = tokio::join!(link(&linking, "b", false), acknowledge);
         assert_eq!(linked, NtStatus::SUCCESS);

@@ -95,6 +95,11 @@ fn run_kept<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
     });
 }
 
+/// No SID is a group's.
+fn nobody(_: Sid) -> bool {
+    false
+}
+
 fn list(all: &[(u32, u64, u64)]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut list = quota_writer(&mut out, 4096);
@@ -146,16 +151,18 @@ fn who_is_no_administrator_sees_its_own_quota_and_sets_none() {
         let bob = f.create_as(&f.plain(2001), r"$Extend\$Quota:$Q:$INDEX_ALLOCATION", &Ask::open()).await;
         let bob = bob.unwrap().open;
         assert_eq!(status(told(&boss, &asked(false, true, &[]), 4096).await), NtStatus::NOT_SUPPORTED);
-        assert_eq!(status(boss.set_quota(&list(&[(2001, 1, 2)])).await), NtStatus::NOT_SUPPORTED);
+        assert_eq!(status(boss.set_quota(&list(&[(2001, 1, 2)]), &nobody).await), NtStatus::NOT_SUPPORTED);
         assert_eq!(
             status(bob.set_volume(VolumeClass::CONTROL, &control(2, 1, 2)).await),
             NtStatus::ACCESS_DENIED
         );
         boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20)).await.unwrap();
 
-        assert_eq!(status(bob.set_quota(&list(&[(2001, 1, 2)])).await), NtStatus::ACCESS_DENIED);
+        assert_eq!(status(bob.set_quota(&list(&[(2001, 1, 2)]), &nobody).await), NtStatus::ACCESS_DENIED);
         assert_eq!(status(volume(&bob, VolumeClass::CONTROL).await), NtStatus::ACCESS_DENIED);
-        boss.set_quota(&list(&[(2001, 1, 2), (2002, 9, 8), (2003, u64::MAX, u64::MAX)])).await.unwrap();
+        boss.set_quota(&list(&[(2001, 1, 2), (2002, 8, 9), (2003, u64::MAX, u64::MAX)]), &nobody)
+            .await
+            .unwrap();
         let all = [sid(2001), sid(2002), sid(2003)];
         assert_eq!(told(&boss, &asked(false, true, &[]), 4096).await.unwrap(), all);
         assert_eq!(told(&boss, &asked(false, true, &[2002, 7]), 4096).await.unwrap(), [sid(2002), sid(7)]);
@@ -181,10 +188,10 @@ fn who_is_no_administrator_sees_its_own_quota_and_sets_none() {
         // All of a list makes sense, or nothing of it is done; -2 takes limits away.
         let mut bad = list(&[(2001, 1, 1000), (2002, 1, 1000)]);
         bad.truncate(bad.len() - 1);
-        assert_eq!(status(boss.set_quota(&bad).await), NtStatus::INVALID_PARAMETER);
-        assert_eq!(status(boss.set_quota(&[]).await), NtStatus::INVALID_PARAMETER);
+        assert_eq!(status(boss.set_quota(&bad, &nobody).await), NtStatus::INVALID_PARAMETER);
+        assert_eq!(status(boss.set_quota(&[], &nobody).await), NtStatus::INVALID_PARAMETER);
         let remove = -2_i64 as u64;
-        boss.set_quota(&list(&[(2002, remove, remove)])).await.unwrap();
+        boss.set_quota(&list(&[(2002, remove, remove)]), &nobody).await.unwrap();
         assert_eq!(told(&boss, &asked(false, true, &[]), 4096).await.unwrap(), [sid(2001), sid(2003)]);
         let many = boss.query_quota(&asked(false, true, &[2001; 1025]), 1 << 20, &mut Vec::new()).await;
         assert_eq!(status(many), NtStatus::INVALID_PARAMETER, "each is a look at the volume");
@@ -215,15 +222,59 @@ fn a_user_is_told_of_what_its_quota_leaves() {
         assert_eq!((sizes(&bob).await, has_quotas(&bob).await), ([all, free, free], true), "tracked only");
         boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20)).await.unwrap();
         assert_eq!(sizes(&bob).await, [80, 32, free], "5 MiB, and 3 of them used");
-        boss.set_quota(&list(&[(2001, 1, 1 << 20)])).await.unwrap();
+        boss.set_quota(&list(&[(2001, 1, 1 << 20)]), &nobody).await.unwrap();
         assert_eq!(sizes(&bob).await, [16, 0, free], "more than there may be");
-        boss.set_quota(&list(&[(2001, 1, u64::MAX)])).await.unwrap();
+        boss.set_quota(&list(&[(2001, 1, u64::MAX)]), &nobody).await.unwrap();
         assert_eq!(sizes(&bob).await, [all, free, free]);
         let out = volume(&boss, VolumeClass::CONTROL).await.unwrap();
         let shown = ControlInformation::decode(&out).unwrap();
         assert_eq!(
             (shown.flags & 0x303, shown.default_threshold, shown.default_limit),
             (2, 4 << 20, 5 << 20)
+        );
+    });
+}
+
+#[test]
+fn quotas_are_changed_over_shares_that_allow_changes_and_make_sense() {
+    run_kept(|f| async move {
+        let boss = f.open("", &Ask::open()).await;
+        boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20)).await.unwrap();
+        let reading =
+            f.through(&f.user, f.store.root(), AccessMask::FILE_READ.union(AccessMask::FILE_EXECUTE));
+        let reader =
+            f.create_as(&reading, "", &Ask::open().access(AccessMask::FILE_READ)).await.unwrap().open;
+        let ask = list(&[(2001, 1, 2)]);
+        assert_eq!(status(reader.set_quota(&ask, &nobody).await), NtStatus::ACCESS_DENIED);
+        let off = reader.set_volume(VolumeClass::CONTROL, &control(0, u64::MAX, u64::MAX)).await;
+        assert_eq!(status(off), NtStatus::ACCESS_DENIED);
+        assert!(told(&reader, &asked(false, true, &[2001]), 4096).await.is_ok(), "to look is to read");
+        let change = AccessMask::FILE_ALL.without(AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER);
+        let changing = f.through(&f.user, f.store.root(), change);
+        let changer = f.create_as(&changing, "", &Ask::open()).await.unwrap().open;
+        changer.set_quota(&ask, &nobody).await.unwrap();
+
+        // A warning that would never be given, alone and behind one that makes sense, and everybody's.
+        for wrong in [&[(2001, 9, 8)][..], &[(2001, 3, 4), (2002, 9, 8)]] {
+            assert_eq!(status(boss.set_quota(&list(wrong), &nobody).await), NtStatus::INVALID_PARAMETER);
+        }
+        let wrong = boss.set_volume(VolumeClass::CONTROL, &control(2, 9, 8)).await;
+        assert_eq!(status(wrong), NtStatus::INVALID_PARAMETER);
+        boss.set_quota(&list(&[(2003, u64::MAX, 8)]), &nobody).await.unwrap();
+
+        let is_group = |who: Sid| who == sid(2002);
+        let groups = list(&[(2001, 3, 4), (2002, 3, 4)]);
+        assert_eq!(status(boss.set_quota(&groups, &is_group).await), NtStatus::INVALID_PARAMETER);
+        let remove = -2_i64 as u64;
+        boss.set_quota(&list(&[(2002, remove, remove)]), &is_group).await.unwrap();
+        let mut out = Vec::new();
+        boss.query_quota(&asked(false, true, &[]), 4096, &mut out).await.unwrap();
+        let limits: Vec<_> =
+            quotas(&out).map(|q| q.map(|q| (q.sid, q.threshold, q.limit)).unwrap()).collect();
+        assert_eq!(
+            limits,
+            [(sid(2001), 1, 2), (sid(2003), NO_LIMIT, 8)],
+            "what was refused has changed nothing"
         );
     });
 }

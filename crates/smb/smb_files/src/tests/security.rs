@@ -203,3 +203,41 @@ fn who_may_not_write_makes_no_stream() {
         there.open.close(false).await.unwrap();
     });
 }
+
+#[test]
+fn who_empties_a_file_may_change_all_that_goes() {
+    run(|f| async move {
+        let data = AccessMask::READ_ATTRIBUTES | AccessMask::WRITE_DATA;
+        let overwrite = data | AccessMask::WRITE_EA | AccessMask::WRITE_ATTRIBUTES;
+        let (over, supersede) = (CreateDisposition::OVERWRITE, CreateDisposition::SUPERSEDE);
+        for (given, disposition, works) in [
+            (data, over, false),
+            (data | AccessMask::WRITE_EA, over, false),
+            (overwrite, over, true),
+            (overwrite, CreateDisposition::OVERWRITE_IF, true),
+            (overwrite, supersede, false),
+            (data | AccessMask::DELETE, supersede, true),
+            (AccessMask::FILE_READ | AccessMask::DELETE, supersede, false),
+        ] {
+            let grants = vec![
+                Ace::allow(sid(1000), AccessMask::FILE_ALL, AceFlags::NONE),
+                Ace::allow(sid(2000), given, AceFlags::NONE),
+            ];
+            let all = Ask { security: Some(sd(grants)), ..Ask::default().access(AccessMask::FILE_ALL) };
+            let made = f.open("f", &all).await;
+            made.write(0, buf(b"content"), WriteFlags::default()).await.unwrap();
+            let ask = Ask::open().access(AccessMask::READ_ATTRIBUTES).disposition(disposition);
+            let answer = status(f.create_as(&f.plain(2000), "f", &ask).await);
+            let wanted = if works { NtStatus::SUCCESS } else { NtStatus::ACCESS_DENIED };
+            assert_eq!(answer, wanted, "{given:?} {disposition:?}");
+            let content = read(&made, 0, 7).await;
+            assert_eq!(content.is_ok_and(|data| data == b"content"), !works, "{given:?} {disposition:?}");
+            f.close_all().await;
+            // Nor where somebody else has it open, and does not share writing.
+            let kept = f.create("f", &Ask::open().access(AccessMask::READ_DATA).share(1)).await.unwrap().open;
+            assert_eq!(f.status("f", &ask).await, NtStatus::SHARING_VIOLATION);
+            kept.close(false).await.unwrap();
+            f.fs.core.store.remove(f.store.root(), "f").await.unwrap();
+        }
+    });
+}

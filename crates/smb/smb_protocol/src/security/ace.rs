@@ -191,15 +191,17 @@ pub struct Acl {
 
 /// Bytes of a list before its entries.
 const ACL_HEAD: usize = 8;
-/// Revisions: 2 for files, 4 where an entry is about an object.
+/// Revisions that are written: 2 for files, 4 where an entry is about an object.
 const REVISION: u8 = 2;
 const REVISION_DS: u8 = 4;
+/// Those that are read: Windows takes any from MIN_ACL_REVISION to MAX_ACL_REVISION, and Samba's clients write 3. The layout is the same in all.
+const REVISIONS: std::ops::RangeInclusive<u8> = REVISION..=REVISION_DS;
 
 impl Acl {
     /// The list at the beginning of `bytes`.
     ///
     /// # Errors
-    /// When an entry is not whole, the revision is neither 2 nor 4, or fewer entries are there than announced. As each
+    /// When an entry is not whole, the revision is not from 2 to 4, or fewer entries are there than announced. As each
     /// entry has at least eight bytes, the list's size bounds their number.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
@@ -208,7 +210,7 @@ impl Acl {
         let size = usize::from(r.u16()?);
         let count = usize::from(r.u16()?);
         r.u16()?;
-        if revision != REVISION && revision != REVISION_DS {
+        if !REVISIONS.contains(&revision) {
             return Err(DecodeError::Invalid("ACL revision"));
         }
         let body = size.checked_sub(ACL_HEAD).ok_or(DecodeError::Invalid("ACL size"))?;
@@ -301,5 +303,23 @@ mod tests {
         acl.put(&mut bytes);
         let back = Acl::decode(&bytes).unwrap();
         assert_eq!(back.aces.len(), (65535 - 8) / 24);
+    }
+
+    #[test]
+    fn lists_of_samba_are_read_and_stored_as_windows_does() {
+        for aces in [list().aces, list().aces[..2].to_vec()] {
+            let list = Acl { aces };
+            let mut bytes = Vec::new();
+            list.put(&mut bytes);
+            for revision in 0..=6 {
+                let as_sent = [&[revision][..], &bytes[1..]].concat();
+                let read = Acl::decode(&as_sent).ok();
+                assert_eq!(read.is_some(), (2..=4).contains(&revision), "{revision}");
+                let Some(read) = read else { continue };
+                let mut stored = Vec::new();
+                read.put(&mut stored);
+                assert_eq!(stored, bytes, "what is kept has one of the two revisions");
+            }
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use smb_files::{Caller, Created, Granted, Holder, OpenInfo, OwnerId, ShareRoot};
-use smb_protocol::access::{AccessMask, CreateAction, OplockLevel};
+use smb_files::{Caller, Created, Granted, Holder, LeftBehind, OpenInfo, OwnerId, ShareRoot};
+use smb_protocol::access::{CreateAction, OplockLevel};
 use smb_protocol::create::CreateRequest;
 use smb_protocol::create::contexts::{ContextWriter, tag};
 use smb_protocol::create::handles::DurableFlags;
@@ -24,6 +24,7 @@ use crate::open::link::Link;
 use crate::open::table::Opens;
 use crate::open::{App, Lasting, Open, State, Thing, persistence};
 use crate::session::Session;
+use crate::share::Share;
 use crate::tree::{Disk, Target, Tree};
 
 /// How long an open of DHnQ waits for its client: as Windows.
@@ -85,9 +86,7 @@ async fn create(
 ) -> Result<Outcome, Outcome> {
     let (share, opens) = (&disk.share, &call.conn.shared.opens);
     let caller = caller(call, session, &disk.root);
-    if !contexts.app.id.is_zero() {
-        take_over(call, tree, &caller, request, contexts.app).await?;
-    }
+    let left_behind = left_behind(call, share, contexts.app);
     let config = share.config();
     let only_reads = config.kind == ShareKind::ScaleOut && call.dialect().is_smb3();
     let id = opens.new_id();
@@ -109,6 +108,7 @@ async fn create(
         maximal_access: contexts.maximal_access,
         on_disk_id: contexts.on_disk_id,
         holder: Arc::clone(&link) as Arc<dyn Holder>,
+        left_behind: &left_behind,
         on_wait: &on_wait,
     };
     let created = match disk.files.create(&caller, wanted).await {
@@ -195,32 +195,18 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-/// The application has moved to another machine: what it had open there is closed (3.3.5.9.13).
-async fn take_over(
-    call: &Call<'_>,
-    tree: &Tree,
-    caller: &Caller,
-    request: &CreateRequest<'_>,
-    app: App,
-) -> Result<(), NtStatus> {
-    let name = request.name.to_string().map_err(|_| NtStatus::OBJECT_NAME_INVALID)?;
-    for old in call.conn.shared.opens.of_app(app.id, call.conn.client()) {
-        let (Thing::File(file), Target::Disk(disk)) = (&old.thing, &old.tree.target) else { continue };
-        let same_share = tree.share().is_some_and(|share| Arc::ptr_eq(share, &disk.share));
-        if !same_share || !upcase::same(&file.path(), &name) {
-            continue;
-        }
-        if old.app.version.is_some_and(|old| app.version.is_none_or(|new| old >= new)) {
-            // The machine that it left comes too late.
-            return Err(NtStatus::FILE_FORCED_CLOSED);
-        }
-        // Who could not even read the file takes nobody's handle away.
-        let rights = file.maximal_access(caller).await.map_err(|error| error.status)?;
-        if rights.contains(AccessMask::FILE_READ) {
-            disk.files.force_close(file.id()).await;
-        }
+/// What the application has open on other machines, should it have moved from there to this one (3.3.5.9.13).
+fn left_behind(call: &Call<'_>, share: &Arc<Share>, app: App) -> Vec<LeftBehind> {
+    if app.id.is_zero() {
+        return Vec::new();
     }
-    Ok(())
+    let all = call.conn.shared.opens.of_app(app.id, call.conn.client());
+    let of_share = all.iter().filter(|old| old.tree.share().is_some_and(|each| Arc::ptr_eq(each, share)));
+    let left = of_share.filter_map(|old| {
+        let is_newer = old.app.version.is_some_and(|old| app.version.is_none_or(|new| old >= new));
+        Some(LeftBehind { open: old.file().ok()?.id(), is_newer })
+    });
+    left.collect()
 }
 
 /// How the open may outlive its connection (3.3.5.9.6, 3.3.5.9.10).

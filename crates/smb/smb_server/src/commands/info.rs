@@ -101,7 +101,10 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
         }
         InfoType::FILESYSTEM => file.set_volume(VolumeClass(request.class), request.buffer).await?,
         InfoType::SECURITY => file.set_security(request.security(), request.buffer).await?,
-        InfoType::QUOTA => file.set_quota(request.buffer).await?,
+        InfoType::QUOTA => {
+            let directory = &call.conn.shared.parts.directory;
+            file.set_quota(request.buffer, &|sid| directory.is_group(sid)).await?;
+        }
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     }
     // Names and deletion are part of what comes back.

@@ -242,7 +242,9 @@ pub(crate) fn acknowledge(call: &mut Call<'_>, session: &Session, tree: &Tree) -
         }
         BreakAck::Lease(ack) => {
             let Target::Disk(disk) = &tree.target else { return Err(NtStatus::OBJECT_NAME_NOT_FOUND.into()) };
-            let state = disk.files.acknowledge_lease(call.conn.client(), ack.key, ack.state)?;
+            // The lease is this user's, whichever of its sessions answers for it.
+            let (client, user) = session.client();
+            let state = disk.files.acknowledge_lease(client, user, ack.key, ack.state)?;
             LeaseBreakAck { flags: 0, key: ack.key, state }.to_bytes()
         }
     };

@@ -9,11 +9,13 @@ use parking_lot::Mutex;
 use shard_runtime::Entropy;
 use smb_files::Holder;
 use smb_protocol::file::FileId;
+use smb_protocol::security::sid::Sid;
 use smb_protocol::{Guid, NtStatus};
 use tcp_service::{ShardJob, Spawner};
 
 use super::{Open, OpenOwner, Thing};
 use crate::clients::Clients;
+use crate::config::Directory;
 use crate::limits::MAX_OPENS;
 use crate::tree::Tree;
 
@@ -160,6 +162,16 @@ impl Opens {
 
     pub(crate) fn all(&self) -> Vec<Arc<Open>> {
         self.table.index.lock().by_persistent.values().cloned().collect()
+    }
+
+    /// Opens that wait for clients of users who are gone or disabled.
+    pub(crate) fn of_gone_users(&self, directory: &dyn Directory) -> Vec<Arc<Open>> {
+        let mut all = self.all();
+        // Who has said nothing of who it is has no account that could go.
+        all.retain(|open| {
+            open.owner().is_none() && open.user != Sid::ANONYMOUS && directory.has_left(open.user)
+        });
+        all
     }
 
     /// Whether no CREATE is under way, and no name leads to an open that is gone.

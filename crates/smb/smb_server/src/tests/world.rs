@@ -64,6 +64,18 @@ impl Directory for Admin {
     fn anonymous(&self) -> Token {
         Token::new(Sid::ANONYMOUS, Sid::ANONYMOUS, &[], false)
     }
+
+    fn has_left(&self, _: Sid) -> bool {
+        false
+    }
+
+    fn is_group(&self, _: Sid) -> bool {
+        false
+    }
+
+    fn name_of(&self, _: Sid) -> Option<String> {
+        None
+    }
 }
 
 impl Interfaces for Admin {

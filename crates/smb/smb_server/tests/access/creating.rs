@@ -26,10 +26,11 @@ const ALL: AccessMask = AccessMask::FILE_ALL;
 const READ: AccessMask = AccessMask::FILE_READ;
 const LOOK: AccessMask = AccessMask::READ_ATTRIBUTES;
 
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "owner",
     "may read",
     "may write data",
+    "may write data, EAs, attributes",
     "may append",
     "nothing; folder: add files",
     "nothing; folder: add folders",
@@ -47,6 +48,10 @@ const ASKERS: [Asker; COLUMNS.len()] = [
     Asker { client: Client::Owner, ..asker(ALL, ALL) },
     asker(READ, READ),
     asker(LOOK.union(AccessMask::WRITE_DATA), READ),
+    asker(
+        LOOK.union(AccessMask::WRITE_DATA).union(AccessMask::WRITE_EA).union(AccessMask::WRITE_ATTRIBUTES),
+        READ,
+    ),
     asker(LOOK.union(AccessMask::APPEND_DATA), READ),
     asker(NOTHING, AccessMask::WRITE_DATA),
     asker(NOTHING, AccessMask::APPEND_DATA),
@@ -86,45 +91,45 @@ const fn emptied(name: &'static str, disposition: CreateDisposition, answers: &'
 
 /// g: SUCCESS, d: ACCESS_DENIED, c: OBJECT_NAME_COLLISION, n: OBJECT_NAME_NOT_FOUND, k: CANNOT_DELETE.
 const ROWS: [Row; 18] = [
-    row("OPEN", CreateDisposition::OPEN, "gggg ddd ggg"),
-    row("CREATE, there", CreateDisposition::CREATE, "cccc ccc ccc"),
-    row("OPEN_IF, there", CreateDisposition::OPEN_IF, "gggg ddd ggg"),
-    emptied("OVERWRITE", CreateDisposition::OVERWRITE, "gdgd ddd dgd"),
-    emptied("OVERWRITE_IF, there", CreateDisposition::OVERWRITE_IF, "gdgd ddd dgd"),
-    emptied("SUPERSEDE, there", CreateDisposition::SUPERSEDE, "gdgd ddd dgd"),
-    Row { path: "new", ..row("OPEN, missing", CreateDisposition::OPEN, "nnnn nnn nnn") },
-    Row { path: "new", ..row("OVERWRITE, missing", CreateDisposition::OVERWRITE, "nnnn nnn nnn") },
-    made("CREATE", CreateDisposition::CREATE, "gddd gdd dgg"),
-    made("OPEN_IF, missing", CreateDisposition::OPEN_IF, "gddd gdd dgg"),
-    made("OVERWRITE_IF, missing", CreateDisposition::OVERWRITE_IF, "gddd gdd dgg"),
-    made("SUPERSEDE, missing", CreateDisposition::SUPERSEDE, "gddd gdd dgg"),
+    row("OPEN", CreateDisposition::OPEN, "ggggg ddd ggg"),
+    row("CREATE, there", CreateDisposition::CREATE, "ccccc ccc ccc"),
+    row("OPEN_IF, there", CreateDisposition::OPEN_IF, "ggggg ddd ggg"),
+    emptied("OVERWRITE", CreateDisposition::OVERWRITE, "gddgd ddd dgd"),
+    emptied("OVERWRITE_IF, there", CreateDisposition::OVERWRITE_IF, "gddgd ddd dgd"),
+    emptied("SUPERSEDE, there", CreateDisposition::SUPERSEDE, "gdddd ddd dgd"),
+    Row { path: "new", ..row("OPEN, missing", CreateDisposition::OPEN, "nnnnn nnn nnn") },
+    Row { path: "new", ..row("OVERWRITE, missing", CreateDisposition::OVERWRITE, "nnnnn nnn nnn") },
+    made("CREATE", CreateDisposition::CREATE, "gdddd gdd dgg"),
+    made("OPEN_IF, missing", CreateDisposition::OPEN_IF, "gdddd gdd dgg"),
+    made("OVERWRITE_IF, missing", CreateDisposition::OVERWRITE_IF, "gdddd gdd dgg"),
+    made("SUPERSEDE, missing", CreateDisposition::SUPERSEDE, "gdddd gdd dgg"),
     Row {
         options: CreateOptions::DIRECTORY_FILE,
-        ..made("CREATE of a folder", CreateDisposition::CREATE, "gddd dgd dgg")
+        ..made("CREATE of a folder", CreateDisposition::CREATE, "gdddd dgd dgg")
     },
     Row {
         path: "file:new",
         changes: &[Part::Size],
-        ..row("OPEN_IF of a stream, missing", CreateDisposition::OPEN_IF, "gdgd ddd dgd")
+        ..row("OPEN_IF of a stream, missing", CreateDisposition::OPEN_IF, "gdggd ddd dgd")
     },
     Row {
         path: "file:stream",
-        ..row("OPEN_IF of a stream, there", CreateDisposition::OPEN_IF, "gggg ddd ggg")
+        ..row("OPEN_IF of a stream, there", CreateDisposition::OPEN_IF, "ggggg ddd ggg")
     },
     Row {
         path: "file:stream",
         changes: &[Part::Data, Part::Size],
-        ..row("OVERWRITE of a stream", CreateDisposition::OVERWRITE, "gdgd ddd dgd")
+        ..row("OVERWRITE of a stream", CreateDisposition::OVERWRITE, "gdggd ddd dgd")
     },
     Row {
         desired: AccessMask::DELETE,
         options: CreateOptions::DELETE_ON_CLOSE,
         changes: &[Part::Names, Part::Data, Part::Size, Part::Attributes, Part::Security, Part::Times],
-        ..row("OPEN with DELETE_ON_CLOSE", CreateDisposition::OPEN, "gddd ddg dgk")
+        ..row("OPEN with DELETE_ON_CLOSE", CreateDisposition::OPEN, "gdddd ddg dgk")
     },
     Row {
         options: CreateOptions::OPEN_FOR_BACKUP_INTENT,
-        ..row("OPEN for backup", CreateDisposition::OPEN, "gggg ddd ggg")
+        ..row("OPEN for backup", CreateDisposition::OPEN, "ggggg ddd ggg")
     },
 ];
 

@@ -28,6 +28,7 @@ type Then = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub struct TwoUsers {
     disabled: AtomicBool,
+    left: Mutex<Vec<Sid>>,
     then: Mutex<Option<Then>>,
 }
 
@@ -36,6 +37,13 @@ impl TwoUsers {
     pub fn disable_in_the_middle_of_a_login(&self, then: impl FnOnce() + Send + 'static) {
         if let Ok(mut place) = self.then.lock() {
             *place = Some(Box::new(then));
+        }
+    }
+
+    /// A user is gone from now on. What it has open stays until the server is told.
+    pub fn leaves(&self, user: Sid) {
+        if let Ok(mut left) = self.left.lock() {
+            left.push(user);
         }
     }
 
@@ -74,6 +82,25 @@ impl Directory for TwoUsers {
 
     fn anonymous(&self) -> Token {
         Token::new(Sid::ANONYMOUS, Sid::ANONYMOUS, &[], false)
+    }
+
+    fn has_left(&self, user: Sid) -> bool {
+        self.left.lock().is_ok_and(|left| left.contains(&user))
+    }
+
+    fn is_group(&self, sid: Sid) -> bool {
+        sid == Self::sid(513)
+    }
+
+    fn name_of(&self, user: Sid) -> Option<String> {
+        let name = match user.rid()? {
+            500 => "admin",
+            1001 => "user",
+            1002 => "owner",
+            1003 => "stranger",
+            _ => return None,
+        };
+        Some(name.to_owned())
     }
 }
 

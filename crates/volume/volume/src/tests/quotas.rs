@@ -399,3 +399,44 @@ fn a_file_that_goes_is_its_owners_to_the_end() {
     quotas.has_left(7);
     assert_eq!(quotas.tally.as_ref().expect("it counts").known(7), None);
 }
+
+/// Whoever makes files as fast as they are counted does not keep the count from its end, and is charged.
+#[test]
+fn files_made_meanwhile_make_the_count_no_longer() {
+    on_shard(async {
+        let (_, volume) = fresh().await;
+        let mut files = Vec::new();
+        for at in 0..10 {
+            let (file, open) = make(&volume, &format!("before-{at}"), 1).await;
+            put(&*open, 0, 1).await.expect("write");
+            files.push((file, 1));
+        }
+        let last = files.last().expect("made").0;
+        // Not by the volume's own task, which would count in between.
+        let on = |session: &mut crate::database::Session<'_>| {
+            session.space.quotas.set(settings(QuotaMode::Enforce, u64::MAX));
+            Ok(())
+        };
+        volume.core.metadata.look(on).await.expect("on");
+        let mut rounds = 0;
+        while volume.core.metadata.look(|session| session.count_quotas(2)).await.expect("round") {
+            rounds += 1;
+            assert!(rounds < 20, "the count does not end");
+            for each in 0..2 {
+                let (file, open) = make(&volume, &format!("meanwhile-{rounds}-{each}"), 2).await;
+                put(&*open, 0, 2).await.expect("write");
+                put(&*open, CLUSTER, 3).await.expect("write");
+                files.push((file, 2));
+            }
+            // One that has not been counted yet goes, and one that was made meanwhile has another owner.
+            if rounds == 1 {
+                volume.remove(volume.root(), "before-9").await.expect("remove");
+                files.retain(|(file, _)| *file != last);
+                let (file, user) = files.last_mut().expect("made");
+                volume.set_security(*file, descriptor(3)).await.expect("given away");
+                *user = 3;
+            }
+        }
+        agrees(&volume, &files, "the count").await;
+    });
+}

@@ -6,7 +6,7 @@ use smb_auth::{Account, Accounts};
 use smb_protocol::security::Sid;
 use smb_security::{Privileges, Token};
 use smb_server::Directory;
-use smb_users::Users;
+use smb_users::{PrincipalKind, Users};
 
 /// The users, or nobody when the database cannot be read.
 pub(super) struct NodeUsers(pub(super) Option<Arc<Users>>);
@@ -43,5 +43,18 @@ impl Directory for NodeUsers {
 
     fn anonymous(&self) -> Token {
         token(smb_users::Token::anonymous())
+    }
+
+    fn has_left(&self, user: Sid) -> bool {
+        self.0.as_ref().is_some_and(|users| users.has_left(user))
+    }
+
+    fn is_group(&self, sid: Sid) -> bool {
+        let found = self.0.as_ref().and_then(|users| users.snapshot().find_sid(sid));
+        found.is_some_and(|found| found.kind != PrincipalKind::User)
+    }
+
+    fn name_of(&self, user: Sid) -> Option<String> {
+        self.0.as_ref()?.snapshot().user_by_sid(user).map(|user| user.name.clone())
     }
 }

@@ -320,6 +320,10 @@ impl SmbBackend for Smb {
         self.server.close_sessions_of(user)
     }
 
+    fn close_opens_of_gone_users(&self) -> usize {
+        self.server.close_opens_of_gone_users()
+    }
+
     fn opens(&self) -> Vec<SmbOpen> {
         self.server.opens().into_iter().map(listing::open).collect()
     }
