@@ -131,11 +131,11 @@ impl Node {
         };
         for map in &request.map {
             let group = group_of(&mut wanted.groups, map)?;
-            let map = place(&wanted.targets, &wanted.luns, &lun.map, group, map)?;
+            let map = place(&wanted, &lun.map, group, map)?;
             lun.map.push(map);
         }
         wanted.luns.push(lun.clone());
-        wanted.check()?;
+        wanted.check().and_then(|()| wanted.check_changed(config))?;
         Ok((wanted, lun))
     }
 

@@ -1,8 +1,10 @@
 //! Whose a mapping of a LUN is, where it goes, and who uses it.
 
 use control_api::{
-    Code, GroupConfig, Lun, LunConfig, LunMap, MAX_LUN_NUMBER, MapConfig, Problem, Session, TargetConfig,
+    Code, Config, GroupConfig, Issue, Lun, LunConfig, LunMap, MapConfig, Problem, Session, Severity,
+    SharedNumber,
 };
+use health_rules::{FindingCode, of_rule};
 
 use super::luns::find;
 use super::{Node, missing, taken};
@@ -57,22 +59,47 @@ pub(super) fn connected(lun: &LunConfig, groups: &[GroupConfig], sessions: &[Ses
     .collect()
 }
 
+/// Numbers under which an initiator has several LUNs, as a configuration of an earlier release may have it.
+pub(super) fn issues(config: &Config) -> Vec<Issue> {
+    let issue = |shared: SharedNumber| {
+        let who = shared.initiator.unwrap_or_else(|| "every initiator".to_owned());
+        let by = |(lun, group): &(String, String)| format!("{lun} by initiator group {group}");
+        let luns: Vec<String> = shared.luns.iter().map(by).collect();
+        let seen = shared.luns.first().map_or("", |(lun, _)| lun);
+        let (other, group) = shared.luns.last().map_or(("", ""), |(lun, group)| (lun, group));
+        Issue {
+            severity: Severity::Error,
+            subject: format!("target {}", shared.target),
+            detail: format!(
+                "several LUNs are mapped to {who} as number {}: {}. It sees {seen} alone, and no other one in its place before it has logged out and in",
+                shared.number,
+                luns.join(", ")
+            ),
+            todo: format!(
+                "Take away all but one: `holdfast lun unmap {other} --target {} --group {group}`; map it under another number.",
+                shared.target
+            ),
+            ..of_rule(FindingCode::LunNumberShared)
+        }
+    };
+    config.shared_numbers().into_iter().map(issue).collect()
+}
+
 /// Completes a mapping: the only target, the lowest number that is free there for this group.
 pub(super) fn place(
-    targets: &[TargetConfig],
-    luns: &[LunConfig],
+    config: &Config,
     own: &[MapConfig],
     group: String,
     wanted: &LunMap,
 ) -> Result<MapConfig, Problem> {
-    let target = match (&wanted.target, targets) {
+    let target = match (&wanted.target, &*config.targets) {
         (Some(target), _) => target.clone(),
         (None, [only]) => only.name.clone(),
         (None, []) => {
             return Err(Problem::new(Code::NotFound, "There is no target yet.")
                 .todo("Make one with `holdfast target create`."));
         }
-        (None, _) => {
+        (None, targets) => {
             let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
             return Err(Problem::new(
                 Code::InvalidRequest,
@@ -81,16 +108,9 @@ pub(super) fn place(
             .todo("Say which one with --target."));
         }
     };
-    let taken: std::collections::BTreeSet<u16> = luns
-        .iter()
-        .flat_map(|lun| &lun.map)
-        .chain(own)
-        .filter(|map| map.target == target && map.group == group)
-        .map(|map| map.number)
-        .collect();
     let number = match wanted.number {
         Some(number) => number,
-        None => (0..=MAX_LUN_NUMBER).find(|number| !taken.contains(number)).ok_or_else(|| {
+        None => config.free_number(&target, &group, own).ok_or_else(|| {
             Problem::new(Code::NoSpace, format!("target {target} has no free number for this group."))
         })?,
     };
@@ -104,7 +124,7 @@ impl Node {
         self.config.change(|config| {
             let own = find(&mut config.luns, name)?.map.clone();
             let group = group_of(&mut config.groups, &request)?;
-            let map = place(&config.targets, &config.luns, &own, group, &request)?;
+            let map = place(config, &own, group, &request)?;
             let lun = find(&mut config.luns, name)?;
             if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
                 return Err(taken("mapping to this target and group of LUN", name));
@@ -155,7 +175,7 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use control_api::LunState;
+    use control_api::{LunState, TargetConfig};
 
     use super::*;
 
@@ -175,11 +195,14 @@ mod tests {
         };
         let wanted = LunMap { target: None, number: None, group: None, everyone: false, read_only: false };
         let own = [map(0, "g"), map(2, "g"), map(1, "h")];
-        let targets = [target("t")];
-        assert_eq!(place(&targets, &[], &own, "g".into(), &wanted).expect("placed").number, 1);
-        assert_eq!(place(&targets, &[], &own, "h".into(), &wanted).expect("placed").number, 0);
-        assert!(place(&[], &[], &own, "g".into(), &wanted).is_err());
-        let several = place(&[target("t"), target("u")], &[], &own, "g".into(), &wanted);
+        let with = |targets: &[&str]| Config {
+            targets: targets.iter().map(|name| target(name)).collect(),
+            ..Config::default()
+        };
+        assert_eq!(place(&with(&["t"]), &own, "g".into(), &wanted).expect("placed").number, 1);
+        assert_eq!(place(&with(&["t"]), &own, "h".into(), &wanted).expect("placed").number, 0);
+        assert!(place(&with(&[]), &own, "g".into(), &wanted).is_err());
+        let several = place(&with(&["t", "u"]), &own, "g".into(), &wanted);
         assert_eq!(several.expect_err("which one?").detail, "There are several targets: t, u.");
     }
 

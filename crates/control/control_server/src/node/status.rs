@@ -76,6 +76,7 @@ impl Node {
         }));
         issues.extend(health_rules::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
+        issues.extend(self.config.with(super::mapping::issues));
         issues.extend(self.qos_issues());
         issues.extend(self.qos_volume_issues());
         issues.extend(self.smb_issues(&shares_here, ready));

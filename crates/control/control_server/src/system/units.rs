@@ -334,11 +334,17 @@ fn view(
     target: &str,
     group: &GroupConfig,
 ) -> Option<Group> {
-    let mut luns = BTreeMap::new();
+    let (mut luns, mut reserved) = (BTreeMap::new(), BTreeSet::new());
     for lun in &config.luns {
-        let Some(entry) = units.get(&lun.name) else { continue };
         for map in lun.map.iter().filter(|map| map.target == target && map.group == group.name) {
-            luns.insert(map.number, MappedUnit { unit: entry.unit.clone(), read_only: map.read_only });
+            match units.get(&lun.name) {
+                Some(Entry { unit, .. }) => {
+                    let mapped = MappedUnit { unit: unit.clone(), read_only: map.read_only };
+                    luns.insert(map.number, mapped);
+                }
+                // What another group has under this number must not stand in for it.
+                None => drop(reserved.insert(map.number)),
+            }
         }
     }
     let initiators: BTreeSet<String> = match group.any {
@@ -346,7 +352,8 @@ fn view(
         false => group.initiators.iter().map(|name| name.to_lowercase()).collect(),
     };
     // Nobody's group must not become everybody's.
-    (!luns.is_empty() && (group.any || !initiators.is_empty())).then_some(Group { initiators, luns })
+    let sees = !(luns.is_empty() && reserved.is_empty()) && (group.any || !initiators.is_empty());
+    sees.then_some(Group { initiators, luns, reserved })
 }
 
 fn state(lun: &LunConfig) -> UnitState {
