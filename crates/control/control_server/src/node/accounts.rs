@@ -139,16 +139,19 @@ impl Node {
         self.user_show(&user.name)
     }
 
-    /// Ends the sessions of users that another node has disabled or taken away.
-    pub(super) fn end_sessions_of_strangers(&self) {
+    /// Ends the sessions of users that another node has disabled or taken away, and logins of theirs that are under way. `before` are
+    /// those that there were. A user is who it is by its SID: another one may have been made under the name meanwhile.
+    pub(super) fn end_sessions_of_strangers(&self, before: &Directory) {
         let Ok(users) = self.users() else { return };
         let directory = users.snapshot();
-        for session in self.backends.smb.sessions() {
-            let Some(smb) = &session.smb else { continue };
-            let may = directory.user(&smb.user).is_some_and(|user| !user.disabled);
-            if !smb.user.is_empty() && !may && self.backends.smb.end_session(session.id) {
-                tracing::info!(user = smb.user, "a session of a user who may not log in any more has ended");
+        let mut known = self.backends.smb.session_users();
+        known.extend(before.users().filter(|user| !user.disabled).map(|user| user.sid));
+        for sid in known {
+            if directory.user_by_sid(sid).is_some_and(|user| !user.disabled) {
+                continue;
             }
+            let name = before.user_by_sid(sid).map_or_else(|| sid.to_string(), |user| user.name.clone());
+            self.end_sessions(&name, sid, "another node has disabled it or taken it away");
         }
     }
 
