@@ -55,7 +55,7 @@ fn wrong(error: UsersError) -> Problem {
 }
 
 impl Node {
-    fn users(&self) -> Result<&Arc<Users>, Problem> {
+    pub(super) fn users(&self) -> Result<&Arc<Users>, Problem> {
         self.backends.users.as_ref().map_err(Problem::clone)
     }
 
@@ -289,9 +289,17 @@ impl Node {
             let mut lost =
                 vec![format!("Group {} disappears; its {} members stay.", group.name, group.members.len())];
             lost.extend(self.permissions_lost(&group.name));
+            lost.extend(self.roles_lost(&group.sid));
             lost
         })?;
         let removed = self.users()?.remove_group(&group.name).map_err(wrong)?;
+        if !self.roles_lost(&group.sid).is_empty() {
+            self.change(|config| {
+                super::access::roles::drop_roles(config, &group.sid);
+                Ok(())
+            })
+            .await?;
+        }
         self.drop_permissions(&removed.name).await?;
         Ok(Done::new(format!("Group {} is gone.", removed.name)))
     }

@@ -217,6 +217,7 @@ impl Node {
     /// Makes addresses, targets and who sees what equal to the configuration. Waits for no pool.
     pub(super) async fn serve_node(&self) {
         let _serving = self.nowhere_but_node.lock().await;
+        self.settle_roles();
         let current = self.serving_config();
         self.apply_caches(&current.config);
         let mut trouble: BTreeMap<String, String> = BTreeMap::new();
