@@ -28,6 +28,8 @@ pub struct Group {
     pub luns: BTreeMap<u16, MappedUnit>,
     /// Numbers whose unit is not there now: nobody of the group sees another group's under them.
     pub reserved: BTreeSet<u16>,
+    /// Numbers that get a unit in a moment: what they have meant to a session they go on to mean, and nobody is kept from one by them.
+    pub held: BTreeSet<u16>,
 }
 
 /// Who asks, and what it sees.
@@ -64,13 +66,16 @@ fn wanted(groups: &[Group], initiator: &str) -> BTreeMap<u16, Option<MappedUnit>
     let named = groups.iter().filter(|g| g.initiators.contains(initiator));
     let open = groups.iter().filter(|g| g.initiators.is_empty());
     let mut wanted = BTreeMap::new();
-    for group in named.chain(open) {
+    for group in named.clone().chain(open.clone()) {
         let units = group.luns.iter().map(|(number, mapped)| (*number, Some(mapped.clone())));
         for (number, mapped) in units.chain(group.reserved.iter().map(|number| (*number, None))) {
             if number <= MAX_LUN {
                 wanted.entry(number).or_insert(mapped);
             }
         }
+    }
+    for number in named.chain(open).flat_map(|group| &group.held) {
+        wanted.entry(*number).or_insert(None);
     }
     wanted
 }

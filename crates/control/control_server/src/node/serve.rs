@@ -67,6 +67,7 @@ impl Node {
     /// Makes what is served equal to the configuration. When it ends, nothing of a volume that is not open is held, except of pools
     /// that do not answer; these follow when they do.
     pub(super) async fn reconcile(&self) {
+        self.tighten().await;
         let mut pools: BTreeSet<Uuid> = self.paths.lock().keys().copied().collect();
         pools
             .extend(self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect::<Vec<_>>()));
@@ -93,6 +94,12 @@ impl Node {
             }
         }
         self.serve_node().await;
+    }
+
+    /// Takes from initiators what they are not to have any more, before anybody waits for a pool.
+    async fn tighten(&self) {
+        let _serving = self.nowhere_but_node.lock().await;
+        self.backends.iscsi.tighten(&self.serving_config());
     }
 
     fn does_not_answer(&self, pool: Option<Uuid>) {
