@@ -48,7 +48,11 @@ impl Node {
     ///
     /// # Errors
     /// As [`Self::role_groups`].
-    pub(in crate::node) fn settle_wanted_roles(&self, have: &Config, want: &mut Config) -> Result<(), Problem> {
+    pub(in crate::node) fn settle_wanted_roles(
+        &self,
+        have: &Config,
+        want: &mut Config,
+    ) -> Result<(), Problem> {
         if roles(&have.http) == roles(&want.http) {
             // Also where the users cannot be read now.
             return Ok(());
@@ -103,7 +107,8 @@ impl Node {
     /// The roles of the API that go with a group, in words.
     pub(in crate::node) fn roles_lost(&self, sid: &str) -> Vec<String> {
         let mut http = self.config.with(|config| config.http.clone());
-        let of = roles_mut(&mut http).into_iter().filter(|(_, groups)| groups.iter().any(|group| group == sid));
+        let of =
+            roles_mut(&mut http).into_iter().filter(|(_, groups)| groups.iter().any(|group| group == sid));
         of.map(|(role, _)| format!("The role {role} of the API, which it gives its members, goes with it."))
             .collect()
     }
