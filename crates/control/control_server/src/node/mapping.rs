@@ -1,10 +1,9 @@
 //! Whose a mapping of a LUN is, where it goes, and who uses it.
 
 use control_api::{
-    Code, Config, GroupConfig, Issue, Lun, LunConfig, LunFormat, LunMap, LunState, LunUpdate, MapConfig,
-    Problem, Session, Severity, SharedNumber,
+    Code, Config, GroupConfig, Lun, LunConfig, LunFormat, LunMap, LunState, LunUpdate, MapConfig, Problem,
+    Session,
 };
-use health_rules::{FindingCode, of_rule};
 
 use super::luns::find;
 use super::{Node, confirm, missing, taken};
@@ -57,32 +56,6 @@ pub(super) fn connected(lun: &LunConfig, groups: &[GroupConfig], sessions: &[Ses
         )
     })
     .collect()
-}
-
-/// Numbers under which an initiator has several LUNs, as a configuration of an earlier release may have it.
-pub(super) fn issues(config: &Config) -> Vec<Issue> {
-    let issue = |shared: SharedNumber| {
-        let who = shared.initiator.unwrap_or_else(|| "every initiator".to_owned());
-        let by = |(lun, group): &(String, String)| format!("{lun} by initiator group {group}");
-        let luns: Vec<String> = shared.luns.iter().map(by).collect();
-        let seen = shared.luns.first().map_or("", |(lun, _)| lun);
-        let (other, group) = shared.luns.last().map_or(("", ""), |(lun, group)| (lun, group));
-        Issue {
-            severity: Severity::Error,
-            subject: format!("target {}", shared.target),
-            detail: format!(
-                "several LUNs are mapped to {who} as number {}: {}. It sees {seen} alone, and no other one in its place before it has logged out and in",
-                shared.number,
-                luns.join(", ")
-            ),
-            todo: format!(
-                "Take away all but one: `holdfast lun unmap {other} --target {} --group {group}`; map it under another number.",
-                shared.target
-            ),
-            ..of_rule(FindingCode::LunNumberShared)
-        }
-    };
-    config.shared_numbers().into_iter().map(issue).collect()
 }
 
 /// Completes a mapping: the only target, the lowest number that is free there for this group.

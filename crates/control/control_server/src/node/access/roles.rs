@@ -5,7 +5,7 @@ use control_api::{Code, Config, HttpConfig, Problem, Role};
 use smb_protocol::security::Sid;
 use smb_users::Directory;
 
-use crate::node::Node;
+use super::Node;
 
 /// The group that is meant by a name or a SID.
 fn group(directory: &Directory, name: &str) -> Result<Sid, Problem> {
