@@ -250,6 +250,7 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
             group: Some(GROUP.into()),
             everyone: false,
             read_only: false,
+            confirm: None,
         };
         let request = LunCreate {
             name: LUN.into(),

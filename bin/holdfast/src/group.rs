@@ -49,7 +49,11 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     let change = async |name: &str, update: GroupUpdate| -> CliResult {
         let path = format!("/initiator-groups/{}", segment(name));
-        let group: GroupConfig = context.client.patch(&path, &update).await?;
+        let group: GroupConfig = context
+            .confirmed(async |confirm| {
+                context.client.patch(&path, &GroupUpdate { confirm, ..update.clone() }).await
+            })
+            .await?;
         context.show(&group, |group| print(std::slice::from_ref(group)))
     };
     match command {

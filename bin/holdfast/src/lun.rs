@@ -226,7 +226,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 );
             }
             let shown = group.is_some() || everyone;
-            let map = shown.then_some(LunMap { target, number, group, everyone, read_only: false });
+            let map =
+                shown.then_some(LunMap { target, number, group, everyone, read_only: false, confirm: None });
             let map = map.into_iter().collect();
             let request = LunCreate {
                 name,
@@ -245,14 +246,16 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         }
         Command::Map { lun, whom: Whom { group, everyone }, target, number, read_only } => {
             let path = format!("/luns/{}/map", segment(&lun));
-            let map = LunMap { target, number, group, everyone, read_only };
+            let map = LunMap { target, number, group, everyone, read_only, confirm: None };
             let lun: Lun = client.post(&path, &map).await?;
             context.show(&lun, one)
         }
         Command::Unmap { lun, whom: Whom { group, everyone }, target, number } => {
             let path = format!("/luns/{}/unmap", segment(&lun));
-            let map = LunMap { target, number, group, everyone, read_only: false };
-            let lun: Lun = client.post(&path, &map).await?;
+            let map = LunMap { target, number, group, everyone, read_only: false, confirm: None };
+            let lun: Lun = context
+                .confirmed(async |confirm| client.post(&path, &LunMap { confirm, ..map.clone() }).await)
+                .await?;
             context.show(&lun, one)
         }
         Command::Resize { lun, size, reserve } => {

@@ -103,7 +103,7 @@ pub(crate) struct Auth {
     #[arg(long = "chap-group", requires = "chap_user", value_name = "GROUP")]
     chap_groups: Vec<String>,
     /// The target proves to be this user to initiators that ask.
-    #[arg(long, requires = "mutual_secret_file", requires = "chap_user", value_name = "NAME")]
+    #[arg(long, requires = "mutual_secret_file", value_name = "NAME")]
     mutual_user: Option<String>,
     /// File with the target's own secret.
     #[arg(long, requires = "mutual_user", value_name = "FILE")]
@@ -122,15 +122,15 @@ fn secret(file: &Path) -> CliResult<String> {
 }
 
 impl Auth {
-    fn read(self) -> CliResult<Option<AuthConfig>> {
+    /// Who may log in, and what the target proves to be.
+    fn read(self) -> CliResult<(Option<ChapUser>, Option<ChapUser>)> {
         let pair = |user: Option<String>, file: Option<PathBuf>| -> CliResult<Option<ChapUser>> {
             let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
             Ok(Some(ChapUser { user, secret: secret(&file)?, groups: Vec::new() }))
         };
-        let Some(mut user) = pair(self.chap_user, self.chap_secret_file)? else { return Ok(None) };
-        user.groups = self.chap_groups;
-        let mutual = pair(self.mutual_user, self.mutual_secret_file)?;
-        Ok(Some(AuthConfig { chap: vec![user], mutual, chap_off: false }))
+        let user = pair(self.chap_user, self.chap_secret_file)?;
+        let user = user.map(|user| ChapUser { groups: self.chap_groups, ..user });
+        Ok((user, pair(self.mutual_user, self.mutual_secret_file)?))
     }
 }
 
@@ -147,21 +147,30 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
         Command::List => context.show_list("/targets", print).await,
         Command::Create { name, alias, portal_groups, auth } => {
-            let auth = auth.read()?.unwrap_or_default();
+            let (user, mutual) = auth.read()?;
+            let auth = AuthConfig { chap: user.into_iter().collect(), mutual, chap_off: false };
             let target: Target =
                 client.post("/targets", &TargetConfig { name, alias, portal_groups, auth }).await?;
             context.show(&target, one)
         }
         Command::Set { name, alias, portal_groups, chap, no_chap, forget_users, auth } => {
-            let auth = if forget_users { Some(AuthConfig::default()) } else { auth.read()? };
+            let (auth, set_mutual) = match (forget_users, auth.read()?) {
+                (true, _) => (Some(AuthConfig::default()), None),
+                (false, (Some(user), mutual)) => {
+                    (Some(AuthConfig { chap: vec![user], mutual, chap_off: false }), None)
+                }
+                (false, (None, mutual)) => (None, mutual),
+            };
             let chap = (chap || no_chap && !forget_users).then_some(chap);
             let portal_groups = (!portal_groups.is_empty()).then_some(portal_groups);
-            if alias.is_none() && portal_groups.is_none() && auth.is_none() && chap.is_none() {
+            let update =
+                TargetUpdate { alias, portal_groups, auth, chap, set_mutual, ..TargetUpdate::default() };
+            if update == TargetUpdate::default() {
                 return usage(
-                    "say what to change: --alias, --portal-group, --chap-user, --chap or --no-chap.",
+                    "say what to change: --alias, --portal-group, --chap-user, --mutual-user, --chap or --no-chap.",
                 );
             }
-            change(&name, TargetUpdate { alias, portal_groups, auth, chap, ..TargetUpdate::default() }).await
+            change(&name, update).await
         }
         Command::SetUser { name, user, secret_file, groups, any_initiator } => {
             let groups = (any_initiator || !groups.is_empty()).then_some(groups);

@@ -59,13 +59,23 @@ function One({ name }: { name: string }) {
   const [open, setOpen] = useState<Dialogs>(null);
   const lun = luns.data?.items.find((one) => one.name === name);
   const where = { params: { path: { lun: name } } };
-  const state = (to: "online" | "read-only", said: string) => () => void perform(() => ask(api.PATCH("/v1/luns/{lun}", { ...where, body: { state: to } })), said);
+  const serve = () => void perform(() => ask(api.PATCH("/v1/luns/{lun}", { ...where, body: { state: "online" } })), `LUN ${name} is served.`);
   const cached = lun?.write_cache ?? false;
   const actions: Action[] = [
     { id: "resize", title: "Resize …", needs: "PATCH /v1/luns/{lun}", run: () => setOpen("resize") },
     { id: "policy", title: "Give it a QoS policy …", needs: "POST /v1/qos/assignments", run: () => setOpen("policy") },
-    ...(lun?.serving === "offline" || lun?.serving === "read-only" ? [{ id: "online", title: "Serve it again", needs: "PATCH /v1/luns/{lun}" as const, run: state("online", `LUN ${name} is served.`) }] : []),
-    ...(lun?.serving === "online" ? [{ id: "ro", title: "Serve it for reading only", needs: "PATCH /v1/luns/{lun}" as const, run: state("read-only", `LUN ${name} is served for reading.`) }] : []),
+    ...(lun?.serving === "offline" || lun?.serving === "read-only" ? [{ id: "online", title: "Serve it again", needs: "PATCH /v1/luns/{lun}" as const, run: serve }] : []),
+    ...(lun?.serving === "online" ? [{
+      id: "ro", title: "Serve it for reading only …", needs: "PATCH /v1/luns/{lun}" as const,
+      run: () => destroy({
+        title: `Serve LUN ${name} for reading only`,
+        button: "Serve for reading",
+        asks: false,
+        means: "Writes of its hosts fail at once, also where it is in use.",
+        call: () => ask(api.PATCH("/v1/luns/{lun}", { ...where, body: { state: "read-only", confirm: name } })),
+        done: `LUN ${name} is served for reading.`,
+      }),
+    }] : []),
     ...(lun?.serving !== "offline" ? [{ id: "offline", title: "Take it offline …", needs: "PATCH /v1/luns/{lun}" as const, run: () => setOpen("offline") }] : []),
     {
       id: "cache",
@@ -152,7 +162,7 @@ function One({ name }: { name: string }) {
                       button: "Hide",
                       asks: false,
                       means: `Initiators of ${map.group} lose the disk at once, also while they use it. Its data stays.`,
-                      call: () => ask(api.POST("/v1/luns/{lun}/unmap", { ...where, body: { group: map.group, target: map.target, number: map.number } })),
+                      call: () => ask(api.POST("/v1/luns/{lun}/unmap", { ...where, body: { group: map.group, target: map.target, number: map.number, confirm: name } })),
                       done: `LUN ${name} is hidden from ${map.group}.`,
                     }),
                   }],

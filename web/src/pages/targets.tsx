@@ -296,8 +296,8 @@ function EditGroupDialog({ group, onClose }: { group: InitiatorGroup; onClose: (
           {!any && !added.length && !removed.length && <li>Nothing changes.</li>}
         </ul>
       )}
-      submit={async () => {
-        await ask(api.PATCH("/v1/initiator-groups/{group}", { params: { path: { group: group.name } }, body: { add: added, remove: removed, any: any === Boolean(group.any) ? undefined : any } }));
+      submit={async (confirm) => {
+        await ask(api.PATCH("/v1/initiator-groups/{group}", { params: { path: { group: group.name } }, body: { add: added, remove: removed, any: any === Boolean(group.any) ? undefined : any, confirm } }));
         return `Group ${group.name} is changed.`;
       }}
     >

@@ -119,6 +119,9 @@ pub struct TargetUpdate {
     /// Makes a CHAP user, or changes the one of this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_user: Option<ChapUserUpdate>,
+    /// What the target proves to be from now on (mutual CHAP); its CHAP users stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_mutual: Option<ChapUser>,
     /// Takes the CHAP user of this name away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remove_user: Option<String>,
@@ -207,6 +210,9 @@ pub struct GroupUpdate {
     /// Whether every initiator belongs to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub any: Option<bool>,
+    /// The group's name, repeated; needed when an initiator loses a LUN that it is connected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// An address that targets are served on.

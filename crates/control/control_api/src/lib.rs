@@ -46,6 +46,7 @@ mod iscsi;
 mod job;
 mod listener;
 mod lun;
+mod lun_numbers;
 mod node_disk;
 mod notify;
 mod on_node;
@@ -109,6 +110,7 @@ pub use iscsi::{
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
 pub use lun::{Lun, LunConfig, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
+pub use lun_numbers::SharedNumber;
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
 pub use notify::{Notifier, NotifierStatus};
 pub use on_node::{OnNode, Unanswered, numbered};

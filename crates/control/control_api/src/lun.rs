@@ -200,6 +200,9 @@ pub struct LunMap {
     /// This group may only read.
     #[serde(default)]
     pub read_only: bool,
+    /// The LUN's name, repeated; needed when it is hidden from an initiator that is connected to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// Changes a LUN; fields that are absent stay.

@@ -256,6 +256,7 @@ impl Config {
     pub fn check_changed(&self, before: &Self) -> Result<(), Problem> {
         let (had, has) = ((&*before.qos_policies, &before.qos), (&*self.qos_policies, &self.qos));
         qos_policy::check_changed(had, has).map_err(|error| wrong(&error))?;
+        crate::lun_numbers::check_changed(before, self)?;
         if self.policy == before.policy { Ok(()) } else { check_policy(&self.policy) }
     }
 

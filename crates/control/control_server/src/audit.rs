@@ -79,13 +79,22 @@ impl Audit {
         for text in [&mut entry.who, &mut entry.request, &mut entry.object] {
             cut(text);
         }
-        if inner.left_out > 0 {
-            let more =
-                format!("{} attempts of nobody in particular before this were left out", inner.left_out);
-            entry.object = if entry.object.is_empty() { more } else { format!("{}; {more}", entry.object) };
-            inner.left_out = 0;
-        }
-        let written = serde_json::to_vec(&entry).map_err(io::Error::from).and_then(|mut line| {
+        // A line of its own: what was left out is nothing that this entry is about.
+        let left_out = (inner.left_out > 0).then(|| AuditEntry {
+            time: entry.time,
+            who: "nobody".into(),
+            proof: None,
+            role: None,
+            from: String::new(),
+            operation: String::new(),
+            request: String::new(),
+            object: String::new(),
+            status: 0,
+            result: format!("{} attempts of nobody in particular were left out", inner.left_out),
+        });
+        inner.left_out = 0;
+        let written = left_out.iter().chain([&entry]).try_for_each(|entry| {
+            let mut line = serde_json::to_vec(entry)?;
             line.push(b'\n');
             self.append(&mut inner, &line)
         });
@@ -359,7 +368,10 @@ mod tests {
         }
         audit.write(entry("x", Some(Proof::Socket)), at(120));
         let all = audit.newest(usize::MAX).expect("there");
-        assert_eq!(all.len(), 2 * UNKNOWN_A_MINUTE as usize + 1);
-        assert!(all[0].object.starts_with("x; 5990 attempts"), "{}", all[0].object);
+        // What was left out has a line of its own, after each minute.
+        assert_eq!(all.len(), 2 * UNKNOWN_A_MINUTE as usize + 1 + 2);
+        assert_eq!(all[0].object, "x");
+        assert_eq!((&*all[1].object, &*all[1].who), ("", "nobody"));
+        assert!(all[1].result.starts_with("5990 attempts"), "{}", all[1].result);
     }
 }

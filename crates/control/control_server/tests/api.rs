@@ -371,3 +371,39 @@ async fn policies_are_given_to_luns_and_taken_from_them() {
     }
     node.stop().await.expect("stops");
 }
+
+/// A role of the API is a group's, not a name's: it goes with the group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn roles_are_given_to_groups_that_there_are() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let node = node(&dir).await;
+    let made = "{\"name\":\"bob\",\"password\":\"correct horse\"}";
+    assert_eq!(send(&node, "POST", "/v1/users", made).await.0, 200);
+    assert_eq!(send(&node, "POST", "/v1/user-groups", "{\"name\":\"staff\"}").await.0, 200);
+    for (given, words) in [("nosuch", "no group of users nosuch"), ("bob", "bob is a user")] {
+        for role in ["operators", "viewers"] {
+            let (status, _, problem) =
+                send(&node, "PATCH", "/v1/http", &format!("{{\"{role}\":[\"{given}\"]}}")).await;
+            assert_eq!(status, 404, "{given}: {problem}");
+            assert!(problem["detail"].as_str().is_some_and(|said| said.contains(words)), "{problem}");
+        }
+    }
+    let (status, _, now) = send(&node, "PATCH", "/v1/http", "{\"operators\":[\"STAFF\"]}").await;
+    assert_eq!((status, &now["operators"]), (200, &serde_json::json!(["staff"])), "{now}");
+    // A file names groups, too.
+    let (_, _, config) = send(&node, "GET", "/v1/config", "").await;
+    let mut file = config.clone();
+    file["http"]["viewers"] = serde_json::json!(["nosuch"]);
+    let body = serde_json::json!({ "config": file, "dry_run": true }).to_string();
+    assert_eq!(send(&node, "PUT", "/v1/config", &body).await.0, 404);
+    let body = serde_json::json!({ "config": config, "dry_run": true }).to_string();
+    assert_eq!(send(&node, "PUT", "/v1/config", &body).await.0, 200);
+    // It goes with the group, which says so, and another one of that name does not have it.
+    let (status, _, asked) = send(&node, "DELETE", "/v1/user-groups/staff", "{}").await;
+    assert!(status == 409 && asked.to_string().contains("The role operator of the API"), "{asked}");
+    assert_eq!(send(&node, "DELETE", "/v1/user-groups/staff", "{\"confirm\":\"staff\"}").await.0, 200);
+    assert_eq!(send(&node, "POST", "/v1/user-groups", "{\"name\":\"staff\"}").await.0, 200);
+    let (_, _, now) = send(&node, "GET", "/v1/http", "").await;
+    assert!(now["operators"].as_array().is_none_or(Vec::is_empty), "{now}");
+    node.stop().await.expect("stops");
+}

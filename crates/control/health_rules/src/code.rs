@@ -47,6 +47,7 @@ codes! {
     InitiatorSinglePath "initiator-single-path" "An initiator has one way to a target that offers more.",
     LogOrphaned "log-orphaned" "The log of a volume is here, and the volume is not.",
     LunNotServed "lun-not-served" "A LUN is not served as it should be.",
+    LunNumberShared "lun-number-shared" "Several LUNs are mapped to an initiator under one number; it sees one of them.",
     LunOffline "lun-offline" "Somebody has made a LUN offline or read-only.",
     NodeAway "node-away" "A node of the cluster does not take part, or is not heard of.",
     NodeDisksAway "node-disks-away" "Disks of a pool are away with their node.",

@@ -16,7 +16,7 @@ use crate::execute::Ran;
 use crate::forward::Forward;
 use crate::reply::Failure;
 use crate::task_set::Attended;
-use crate::view::{Caller, Group, MappedUnit, same, same_units, view_of};
+use crate::view::{Caller, Group, MappedUnit, Numbers, same, same_units};
 use crate::waiting::WaitingRoom;
 
 type View = BTreeMap<u16, MappedUnit>;
@@ -24,6 +24,7 @@ type View = BTreeMap<u16, MappedUnit>;
 struct Session {
     nexus: Arc<Nexus>,
     view: Arc<View>,
+    numbers: Numbers,
 }
 
 #[derive(Default)]
@@ -107,7 +108,7 @@ impl TargetDevice {
     pub fn configure(&self, groups: Vec<Group>) {
         let mut state = self.state.write();
         for session in state.sessions.values_mut() {
-            let view = view_of(&groups, &session.nexus.initiator);
+            let view = session.numbers.view(&groups, &session.nexus.initiator);
             if same(&view, &session.view) {
                 continue;
             }
@@ -196,9 +197,10 @@ impl ScsiDevice for TargetDevice {
 
     fn nexus_established(&self, nexus: &Arc<Nexus>) {
         let mut state = self.state.write();
-        let view = view_of(&state.groups, &nexus.initiator);
+        let mut numbers = Numbers::default();
+        let view = numbers.view(&state.groups, &nexus.initiator);
         view.values().for_each(|mapped| mapped.unit.connect(nexus));
-        state.sessions.insert(nexus.id, Session { nexus: nexus.clone(), view: Arc::new(view) });
+        state.sessions.insert(nexus.id, Session { nexus: nexus.clone(), view: Arc::new(view), numbers });
         drop(state);
         self.forward.iter().for_each(|forward| forward.nexus_established(nexus));
     }

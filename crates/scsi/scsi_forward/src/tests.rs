@@ -151,7 +151,7 @@ fn config() -> UnitConfig {
 fn group(unit: &Arc<LogicalUnit>, initiators: &[&str]) -> Group {
     let initiators = initiators.iter().map(|name| format!("iqn.2026-11.test:{name}")).collect();
     let mapped = MappedUnit { unit: unit.clone(), read_only: false };
-    Group { initiators, luns: BTreeMap::from([(3, mapped)]) }
+    Group { initiators, luns: BTreeMap::from([(3, mapped)]), ..Group::default() }
 }
 
 impl Rig {

@@ -141,6 +141,14 @@ impl SmbServer {
         crate::commands::session_setup::new_acceptor(&self.shared)
     }
 
+    /// Users that have sessions. Who has not said who it is is not among them.
+    #[must_use]
+    pub fn session_users(&self) -> BTreeSet<Sid> {
+        let sessions = self.shared.sessions();
+        let named = sessions.iter().filter(|session| !session.user().name().is_empty());
+        named.map(|session| session.user().token.user).collect()
+    }
+
     /// Ends a session and closes what it has open; `false` when there is none.
     pub fn close_session(&self, id: u64) -> bool {
         let Some(session) = self.shared.session(id) else { return false };

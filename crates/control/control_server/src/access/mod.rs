@@ -142,9 +142,11 @@ impl Known<'_> {
     }
 }
 
-/// Whether it is a member of the group of this name. Users have names of the same kind, and are no groups.
+/// Whether it is a member of the group with this SID. A name counts nothing: another group may get it. Users have SIDs of the same
+/// kind, and are no groups.
 fn is_in(directory: &Directory, token: &Token, group: &str) -> bool {
-    directory.group(group).is_some_and(|group| token.is(group.sid))
+    let group = group.parse().ok().and_then(|sid| directory.group_by_sid(sid));
+    group.is_some_and(|group| token.is(group.sid))
 }
 
 /// The question of who asks.

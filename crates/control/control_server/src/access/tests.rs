@@ -54,9 +54,12 @@ fn world() -> World {
         let sid = users.snapshot().user(member).expect("there").sid;
         users.add_member(group, sid).expect("added");
     }
+    let directory = users.snapshot();
+    let group = |name: &str| directory.group(name).expect("there").sid.to_string();
+    let dave = directory.user("dave").expect("there").sid.to_string();
     let config = HttpConfig {
-        operators: vec!["staff".into(), "dave".into()],
-        viewers: vec!["watchers".into(), "no such".into()],
+        operators: vec![group("staff"), "dave".into(), dave],
+        viewers: vec![group("watchers"), "no such".into()],
         ..HttpConfig::default()
     };
     let access = Access::open(dir.path().join("tokens.json"), clock.clone());
@@ -107,8 +110,13 @@ fn groups_give_roles() {
         assert_eq!(world.of_session(&secret).expect("known").role, role);
         assert_eq!(world.of_session(&secret).expect("known").name, user.to_lowercase());
     }
-    // A user who is called like a group of operators is none of its members.
+    // A user who stands where a group should is none of its members.
     assert_eq!(world.log_in("dave", PASSWORD).expect_err("in no group").code, Code::Forbidden);
+    // A name that stands in the configuration gives nothing to a group that gets it.
+    world.users.create_group("no such", "").expect("made");
+    let dave = world.users.snapshot().user("dave").expect("there").sid;
+    world.users.add_member("no such", dave).expect("added");
+    assert_eq!(world.log_in("dave", PASSWORD).expect_err("by a name").code, Code::Forbidden);
 }
 
 #[test]
@@ -203,7 +211,11 @@ fn another_password_ends_sessions_and_another_role_counts_at_once() {
     assert!(world.of_session(&session).is_err());
     let renamed = GroupChange { name: Some("visitors".into()), comment: None };
     world.users.change_group("watchers", &renamed).expect("renamed");
-    assert!(world.of_token(&token.secret).is_err(), "no group of that name gives a role");
+    assert_eq!(world.of_token(&token.secret).expect("the same group").role, Role::Viewer);
+    world.users.remove_group("visitors").expect("removed");
+    world.users.create_group("watchers", "").expect("made");
+    world.users.add_member("watchers", alice).expect("added");
+    assert!(world.of_token(&token.secret).is_err(), "another group of that name gives no role");
 }
 
 #[test]

@@ -85,6 +85,9 @@ pub struct QueueOf {
 /// What a pool holds up is served apart from everything else: each pool's LUNs by a call of their own, of which several may be under way at
 /// once, for each pool one. A call with an older configuration than one before changes nothing of what initiators see.
 pub trait IscsiBackend: Send + Sync + 'static {
+    /// Takes from initiators what a configuration takes: they see it no more, and who would not be let in any more is sent away. What it
+    /// gives comes with [`Self::apply`].
+    fn tighten(&self, config: &Current);
     /// Makes targets, portals, who sees what and queues equal to the configuration. Waits for no volume. Returns what could not be
     /// done, as ("portal 0.0.0.0:3260", "why").
     fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>>;

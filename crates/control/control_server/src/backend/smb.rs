@@ -83,6 +83,8 @@ pub trait SmbBackend: Send + Sync + 'static {
     fn share_totals(&self, share: &str) -> Option<ShareTotals>;
     /// Sessions now.
     fn sessions(&self) -> Vec<Session>;
+    /// Users that have sessions; who is nobody in particular is not among them.
+    fn session_users(&self) -> BTreeSet<Sid>;
     /// Ends a session; says whether it was there.
     fn end_session(&self, id: u64) -> bool;
     /// Ends all sessions of a user, and closes what waits for its clients; says how many sessions there were.

@@ -25,6 +25,8 @@ pub struct MemoryIscsi {
 const TAKEN: &str = "127.0.0.1:1";
 
 impl IscsiBackend for MemoryIscsi {
+    fn tighten(&self, _config: &Current) {}
+
     fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>> {
         *self.config.lock() = (*config.config).clone();
         now(Ok(Vec::new()))

@@ -19,6 +19,8 @@ pub struct MemorySmb {
     /// Shares that clients can connect to, with their pools.
     pub served: Mutex<BTreeMap<String, (Option<Uuid>, ShareConfig)>>,
     ended: Mutex<Vec<Sid>>,
+    /// Users that are taken to have sessions.
+    pub users: Mutex<BTreeSet<Sid>>,
     /// How often all sessions, and how often all opens were listed: of many that costs.
     pub listed: Mutex<(u64, u64)>,
     /// Who is taken to be connected.
@@ -110,6 +112,10 @@ impl SmbBackend for MemorySmb {
     fn sessions(&self) -> Vec<Session> {
         self.listed.lock().0 += 1;
         self.connected.lock().clone()
+    }
+
+    fn session_users(&self) -> BTreeSet<Sid> {
+        self.users.lock().clone()
     }
 
     fn end_session(&self, _id: u64) -> bool {

@@ -1,5 +1,7 @@
 //! Who may ask, and the API over the network, as the node knows them.
 
+pub(super) mod roles;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -125,7 +127,7 @@ impl Node {
             listener.problem = self.why_unserved(&format!("HTTP address {}", listener.address));
         }
         HttpStatus {
-            config,
+            config: self.with_group_names(config),
             listeners,
             in_use: self.network.certificate(),
             sessions: self.access.session_count() as u64,
@@ -140,9 +142,11 @@ impl Node {
     pub async fn http_update(&self, update: HttpUpdate) -> Result<HttpStatus, Problem> {
         let _changing = self.changes.lock().await;
         let before = self.config.with(|config| config.http.clone());
+        let HttpUpdate { listen, names, certificate, key, operators, viewers } = update;
+        let groups = |names: Option<Vec<String>>| names.map(|names| self.role_groups(&names)).transpose();
+        let (operators, viewers) = (groups(operators)?, groups(viewers)?);
         self.change(|config| {
             let http = &mut config.http;
-            let HttpUpdate { listen, names, certificate, key, operators, viewers } = update;
             http.listen = listen.unwrap_or_else(|| http.listen.clone());
             http.names = names.unwrap_or_else(|| http.names.clone());
             http.certificate = certificate.unwrap_or_else(|| http.certificate.clone());
@@ -174,7 +178,7 @@ impl Node {
         };
         // What can't be had now is not kept: whoever asked is there to choose another. Who may ask as what is all nodes', and may have been
         // changed by another one since: that goes back only where it is still what was asked for here.
-        let tried = now.config.clone();
+        let tried = self.config.with(|config| config.http.clone());
         self.change(|config| {
             let http = &mut config.http;
             (http.listen, http.names) = (before.listen, before.names);

@@ -139,16 +139,19 @@ impl Node {
         self.user_show(&user.name)
     }
 
-    /// Ends the sessions of users that another node has disabled or taken away, and closes what waits for their clients.
-    pub(super) fn end_sessions_of_strangers(&self) {
+    /// Ends the sessions of users that another node has disabled or taken away, and logins of theirs that are under way, and
+    /// closes what waits for their clients. `before` are those that there were. A user is who it is by its SID: another one may have been made under the name meanwhile.
+    pub(super) fn end_sessions_of_strangers(&self, before: &Directory) {
         let Ok(users) = self.users() else { return };
         let directory = users.snapshot();
-        for session in self.backends.smb.sessions() {
-            let Some(smb) = &session.smb else { continue };
-            let may = directory.user(&smb.user).is_some_and(|user| !user.disabled);
-            if !smb.user.is_empty() && !may && self.backends.smb.end_session(session.id) {
-                tracing::info!(user = smb.user, "a session of a user who may not log in any more has ended");
+        let mut known = self.backends.smb.session_users();
+        known.extend(before.users().filter(|user| !user.disabled).map(|user| user.sid));
+        for sid in known {
+            if directory.user_by_sid(sid).is_some_and(|user| !user.disabled) {
+                continue;
             }
+            let name = before.user_by_sid(sid).map_or_else(|| sid.to_string(), |user| user.name.clone());
+            self.end_sessions(&name, sid, "another node has disabled it or taken it away");
         }
         let closed = self.backends.smb.close_opens_of_gone_users();
         if closed > 0 {
@@ -302,9 +305,17 @@ impl Node {
             let mut lost =
                 vec![format!("Group {} disappears; its {} members stay.", group.name, group.members.len())];
             lost.extend(self.permissions_lost(&group.name));
+            lost.extend(self.roles_lost(&group.sid));
             lost
         })?;
         let removed = self.users()?.remove_group(&group.name).map_err(wrong)?;
+        if !self.roles_lost(&group.sid).is_empty() {
+            self.change(|config| {
+                super::access::roles::drop_roles(config, &group.sid);
+                Ok(())
+            })
+            .await?;
+        }
         self.drop_permissions(&removed.name).await?;
         Ok(Done::new(format!("Group {} is gone.", removed.name)))
     }

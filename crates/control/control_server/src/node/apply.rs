@@ -24,6 +24,7 @@ impl Node {
         let mut want = request.config;
         let mut warnings = self.follow_names(&mut want);
         keep_identities(&have, &mut want)?;
+        self.settle_wanted_roles(&have, &mut want)?;
         self.refuse_two_volumes(&want)?;
         want.check()?;
         want.check_changed(&have)?;

@@ -8,8 +8,6 @@ use control_api::{
 };
 use health_rules::{FindingCode, of_rule};
 
-use super::missing;
-
 /// The initiators that a CHAP user may be, in lower case; `None` for any.
 pub(crate) fn bound_to(config: &Config, user: &ChapUser) -> Option<BTreeSet<String>> {
     let groups = || config.groups.iter().filter(|group| user.groups.contains(&group.name));
@@ -37,11 +35,18 @@ pub(super) fn update_auth(target: &mut TargetConfig, update: &TargetUpdate) -> R
     if let Some(wanted) = &update.set_user {
         set_user(&target.name, &mut target.auth, wanted)?;
     }
+    if let Some(mutual) = &update.set_mutual {
+        target.auth.mutual = Some(mutual.clone());
+    }
     if let Some(user) = &update.remove_user {
         let before = target.auth.chap.len();
         target.auth.chap.retain(|there| there.user != *user);
         if target.auth.chap.len() == before {
-            return Err(missing(&format!("CHAP user of {}", target.name), user, "holdfast target list"));
+            return Err(Problem::new(
+                Code::NotFound,
+                format!("Target {} has no CHAP user {user}.", target.name),
+            )
+            .todo("`holdfast target list` shows what there is."));
         }
         if target.auth.chap.is_empty() && !target.auth.chap_off {
             // Without a user everybody would be let in, which is not what taking one away means.
@@ -96,11 +101,12 @@ fn set_user(target: &str, auth: &mut AuthConfig, wanted: &ChapUserUpdate) -> Res
 /// The sessions of a target that its next configuration would not let in, in sentences. `before` is what they were let
 /// in with.
 pub(super) fn ending(before: &Config, after: &Config, target: &str, sessions: &[Session]) -> Vec<String> {
-    let users = |config: &Config| {
+    let auth = |config: &Config| {
         let target = config.targets.iter().find(|there| there.name == target);
-        target.map(|target| target.auth.asked_for().to_vec()).unwrap_or_default()
+        target.map(|target| target.auth.clone()).unwrap_or_default()
     };
-    let (old, new) = (users(before), users(after));
+    // Also while nobody is asked for CHAP, a session has proved what it proved when it logged in.
+    let (old, new) = (auth(before).chap, auth(after).asked_for().to_vec());
     let stays = |session: &Session| {
         let name = session.initiator.to_lowercase();
         let bound = |user: &ChapUser| bound_to(after, user).map(|initiators| initiators.contains(&name));
@@ -261,6 +267,16 @@ mod tests {
         }
     }
 
+    #[test]
+    fn who_has_logged_in_by_chap_stays_when_it_is_asked_for_again() {
+        let after = config(vec![user("a", "secret of a!", &["a"])]);
+        let mut before = after.clone();
+        before.targets[0].auth.chap_off = true;
+        let ends = |session| !ending(&before, &after, TARGET, &[session]).is_empty();
+        assert!(!ends(session("a", Some("a"))), "the server keeps it");
+        assert!(ends(session("a", None)));
+    }
+
     fn ends(before: Vec<ChapUser>, after: Vec<ChapUser>, session: Session) -> bool {
         !ending(&config(before), &config(after), TARGET, &[session]).is_empty()
     }
@@ -307,6 +323,12 @@ mod tests {
         update_auth(&mut target, &set("a", None, Some(&["a"]))).expect("bound");
         assert_eq!(target.auth.chap, [user("a", "secret of a!", &["a"]), user("b", "secret of b!", &["b"])]);
         assert!(update_auth(&mut target, &remove("c")).is_err());
+        let mutual = user("t", "the target's own", &[]);
+        let set_mutual = TargetUpdate { set_mutual: Some(mutual.clone()), ..TargetUpdate::default() };
+        update_auth(&mut target, &set_mutual).expect("set");
+        assert_eq!((target.auth.chap.len(), &target.auth.mutual), (2, &Some(mutual)), "the users stay");
+        let nobody = update_auth(&mut target, &remove("nobody")).expect_err("not there").detail;
+        assert!(nobody.ends_with("has no CHAP user nobody."), "{nobody}");
         update_auth(&mut target, &remove("a")).expect("gone");
         assert!(update_auth(&mut target, &remove("b")).is_err(), "would let everybody in");
     }

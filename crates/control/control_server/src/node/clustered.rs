@@ -406,9 +406,10 @@ impl Node {
     /// When it cannot be read: those that were known stay.
     fn catch_up_users(&self) -> Result<(), Problem> {
         let Ok(users) = &self.backends.users else { return Ok(()) };
+        let before = users.snapshot();
         match users.catch_up() {
             Ok(_) => {
-                self.end_sessions_of_strangers();
+                self.end_sessions_of_strangers(&before);
                 Ok(())
             }
             Err(error) => Err(Problem::new(Code::Unavailable, error.to_string())),

@@ -163,20 +163,15 @@ impl Node {
     /// Changes an initiator group.
     pub async fn group_update(&self, name: &str, update: GroupUpdate) -> Result<GroupConfig, Problem> {
         let _changing = self.changes.lock().await;
-        self.change(|config| {
-            let group = config.groups.iter_mut().find(|group| group.name == name);
-            let group =
-                group.ok_or_else(|| missing("initiator group", name, "holdfast initiator-group list"))?;
-            group.initiators.retain(|initiator| !update.remove.contains(initiator));
-            for initiator in update.add {
-                if !group.initiators.contains(&initiator) {
-                    group.initiators.push(initiator);
-                }
-            }
-            group.any = update.any.unwrap_or(group.any);
-            Ok(group.clone())
-        })
-        .await
+        let before = self.config.get();
+        let mut after = before.clone();
+        change_group(&mut after, name, &update)?;
+        after.check().and_then(|()| after.check_changed(&before))?;
+        let told = self.losing(&before, &after, |lun| lun.map.iter().any(|map| map.group == name));
+        if !told.is_empty() {
+            confirm(name, update.confirm.as_deref(), || told)?;
+        }
+        self.change(|config| change_group(config, name, &update)).await
     }
 
     /// Takes an initiator group away.
@@ -188,15 +183,25 @@ impl Node {
                 .then(|| config.luns.iter().filter(|lun| lun.map.iter().any(|map| map.group == name)).count())
         });
         let seen = seen.ok_or_else(|| missing("initiator group", name, "holdfast initiator-group list"))?;
-        confirm(name, confirmed.as_deref(), || {
-            vec![format!(
-                "Initiator group {name} disappears: its initiators no longer see what they were shown ({}). All data stays.",
-                many(seen as u64, "LUN")
-            )]
-        })?;
-        self.change(|config| {
+        let take = |config: &mut Config| {
             config.groups.retain(|group| group.name != name);
             config.luns.iter_mut().for_each(|lun| lun.map.retain(|map| map.group != name));
+        };
+        let before = self.config.get();
+        let mut after = before.clone();
+        take(&mut after);
+        // What cannot be done anyway, as a CHAP user is bound to it, nobody is asked about.
+        after.check()?;
+        confirm(name, confirmed.as_deref(), || {
+            let goes = format!(
+                "Initiator group {name} disappears: its initiators no longer see what they were shown ({}). All data stays.",
+                many(seen as u64, "LUN")
+            );
+            let told = self.losing(&before, &after, |lun| lun.map.iter().any(|map| map.group == name));
+            [goes].into_iter().chain(told).collect()
+        })?;
+        self.change(|config| {
+            take(config);
             Ok(())
         })
         .await?;
@@ -271,4 +276,18 @@ impl Node {
         .await?;
         Ok(Done::new(format!("Nothing is served on {address} any more.")))
     }
+}
+
+/// Carries out what an update says about an initiator group.
+fn change_group(config: &mut Config, name: &str, update: &GroupUpdate) -> Result<GroupConfig, Problem> {
+    let group = config.groups.iter_mut().find(|group| group.name == name);
+    let group = group.ok_or_else(|| missing("initiator group", name, "holdfast initiator-group list"))?;
+    group.initiators.retain(|initiator| !update.remove.contains(initiator));
+    for initiator in &update.add {
+        if !group.initiators.contains(initiator) {
+            group.initiators.push(initiator.clone());
+        }
+    }
+    group.any = update.any.unwrap_or(group.any);
+    Ok(group.clone())
 }

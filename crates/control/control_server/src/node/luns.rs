@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use uuid::Uuid;
 
 use super::known::Impaired;
-use super::lun_images::{cannot_reserve, size_of_image};
+use super::lun_images::size_of_image;
 use super::mapping::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::backend::ImageNow;
@@ -131,11 +131,11 @@ impl Node {
         };
         for map in &request.map {
             let group = group_of(&mut wanted.groups, map)?;
-            let map = place(&wanted.targets, &wanted.luns, &lun.map, group, map)?;
+            let map = place(&wanted, &lun.map, group, map)?;
             lun.map.push(map);
         }
         wanted.luns.push(lun.clone());
-        wanted.check()?;
+        wanted.check().and_then(|()| wanted.check_changed(config))?;
         Ok((wanted, lun))
     }
 
@@ -308,9 +308,7 @@ impl Node {
             })
             .await?;
         let lun = self.lun_config(name)?;
-        if request.reserve && lun.format == LunFormat::Vhdx {
-            return Err(cannot_reserve());
-        }
+        self.refuse_change(&lun, &request)?;
         let place = self.lun_place(&lun, &request).await?;
         if let Some(size) = request.size_bytes {
             if size == 0 || !size.is_multiple_of(u64::from(lun.block_size)) {
@@ -433,7 +431,7 @@ impl Node {
         };
         confirm(name, confirmed.as_deref(), || {
             let file = format!("{}:{}", lun.volume, lun.path);
-            vec![if keep_file {
+            let goes = if keep_file {
                 format!("LUN {name} disappears from initiators; its file {file} stays.")
             } else if others > 0 {
                 format!(
@@ -444,7 +442,8 @@ impl Node {
                 format!(
                     "LUN {name} disappears from initiators, and its file {file} with all data is destroyed."
                 )
-            }]
+            };
+            [goes].into_iter().chain(self.users_of(&lun)).collect()
         })?;
         let pool = self.pool_of(&lun);
         let changing = self.changes.lock().await;

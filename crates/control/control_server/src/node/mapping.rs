@@ -1,11 +1,12 @@
 //! Whose a mapping of a LUN is, where it goes, and who uses it.
 
 use control_api::{
-    Code, GroupConfig, Lun, LunConfig, LunMap, MAX_LUN_NUMBER, MapConfig, Problem, Session, TargetConfig,
+    Code, Config, GroupConfig, Lun, LunConfig, LunFormat, LunMap, LunState, LunUpdate, MapConfig, Problem,
+    Session,
 };
 
 use super::luns::find;
-use super::{Node, missing, taken};
+use super::{Node, confirm, missing, taken};
 
 /// Name of the group of all initiators, where it has to be made.
 const EVERYONE: &str = "everyone";
@@ -59,20 +60,19 @@ pub(super) fn connected(lun: &LunConfig, groups: &[GroupConfig], sessions: &[Ses
 
 /// Completes a mapping: the only target, the lowest number that is free there for this group.
 pub(super) fn place(
-    targets: &[TargetConfig],
-    luns: &[LunConfig],
+    config: &Config,
     own: &[MapConfig],
     group: String,
     wanted: &LunMap,
 ) -> Result<MapConfig, Problem> {
-    let target = match (&wanted.target, targets) {
+    let target = match (&wanted.target, &*config.targets) {
         (Some(target), _) => target.clone(),
         (None, [only]) => only.name.clone(),
         (None, []) => {
             return Err(Problem::new(Code::NotFound, "There is no target yet.")
                 .todo("Make one with `holdfast target create`."));
         }
-        (None, _) => {
+        (None, targets) => {
             let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
             return Err(Problem::new(
                 Code::InvalidRequest,
@@ -81,16 +81,9 @@ pub(super) fn place(
             .todo("Say which one with --target."));
         }
     };
-    let taken: std::collections::BTreeSet<u16> = luns
-        .iter()
-        .flat_map(|lun| &lun.map)
-        .chain(own)
-        .filter(|map| map.target == target && map.group == group)
-        .map(|map| map.number)
-        .collect();
     let number = match wanted.number {
         Some(number) => number,
-        None => (0..=MAX_LUN_NUMBER).find(|number| !taken.contains(number)).ok_or_else(|| {
+        None => config.free_number(&target, &group, own).ok_or_else(|| {
             Problem::new(Code::NoSpace, format!("target {target} has no free number for this group."))
         })?,
     };
@@ -104,7 +97,7 @@ impl Node {
         self.config.change(|config| {
             let own = find(&mut config.luns, name)?.map.clone();
             let group = group_of(&mut config.groups, &request)?;
-            let map = place(&config.targets, &config.luns, &own, group, &request)?;
+            let map = place(config, &own, group, &request)?;
             let lun = find(&mut config.luns, name)?;
             if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
                 return Err(taken("mapping to this target and group of LUN", name));
@@ -120,42 +113,100 @@ impl Node {
     /// Hides a LUN from an initiator group.
     pub async fn lun_unmap(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
         let changing = self.changes.lock().await;
-        self.config.change(|config| {
-            let lun = find(&mut config.luns, name)?;
-            let groups: Vec<&str> = match (&request.group, request.everyone) {
-                (Some(group), false) => vec![group.as_str()],
-                (None, true) => {
-                    config.groups.iter().filter(|group| group.any).map(|group| group.name.as_str()).collect()
-                }
-                _ => return Err(whose()),
-            };
-            let meant = |map: &MapConfig| {
-                groups.contains(&map.group.as_str())
-                    && request.target.as_ref().is_none_or(|target| *target == map.target)
-                    && request.number.is_none_or(|number| number == map.number)
-            };
-            match lun.map.iter().filter(|map| meant(map)).count() {
-                1 => {
-                    lun.map.retain(|map| !meant(map));
-                    Ok(())
-                }
-                0 => Err(missing("such mapping of LUN", name, "holdfast lun list")),
-                _ => Err(Problem::new(
-                    Code::InvalidRequest,
-                    format!("LUN {name} is mapped several times for this group."),
-                )
-                .todo("Say which one with --target and --number.")),
-            }
-        })?;
+        let before = self.config.get();
+        let mut after = before.clone();
+        unmap(&mut after, name, &request)?;
+        let told = self.losing(&before, &after, |lun| lun.name == name);
+        if !told.is_empty() {
+            confirm(name, request.confirm.as_deref(), || told)?;
+        }
+        self.config.change(|config| unmap(config, name, &request))?;
         drop(changing);
         self.serve_lun(&self.lun_config(name)?).await;
         self.lun_show(name).await
     }
+
+    /// The hosts that a change takes LUNs from which they are connected to, in sentences.
+    pub(super) fn losing(
+        &self,
+        before: &Config,
+        after: &Config,
+        concerned: impl Fn(&LunConfig) -> bool,
+    ) -> Vec<String> {
+        lost(before, after, &self.backends.iscsi.sessions(), concerned)
+    }
+
+    /// Refuses a change of a LUN that it does not allow, or that its hosts would notice and nobody has confirmed.
+    pub(super) fn refuse_change(&self, lun: &LunConfig, request: &LunUpdate) -> Result<(), Problem> {
+        if request.reserve && lun.format == LunFormat::Vhdx {
+            return Err(super::lun_images::cannot_reserve());
+        }
+        let does = match request.state.filter(|state| *state != lun.state) {
+            Some(LunState::Offline) => "is not served any more: requests of its hosts fail",
+            Some(LunState::ReadOnly) if lun.state == LunState::Online => {
+                "is served for reading only: writes of its hosts fail"
+            }
+            _ => return Ok(()),
+        };
+        let users = self.users_of(lun);
+        if users.is_empty() {
+            return Ok(());
+        }
+        confirm(&lun.name, request.confirm.as_deref(), || {
+            [format!("LUN {} {does}.", lun.name)].into_iter().chain(users).collect()
+        })
+    }
+}
+
+/// Takes a mapping of a LUN away.
+fn unmap(config: &mut Config, name: &str, request: &LunMap) -> Result<(), Problem> {
+    let lun = find(&mut config.luns, name)?;
+    let groups: Vec<&str> = match (&request.group, request.everyone) {
+        (Some(group), false) => vec![group.as_str()],
+        (None, true) => {
+            config.groups.iter().filter(|group| group.any).map(|group| group.name.as_str()).collect()
+        }
+        _ => return Err(whose()),
+    };
+    let meant = |map: &MapConfig| {
+        groups.contains(&map.group.as_str())
+            && request.target.as_ref().is_none_or(|target| *target == map.target)
+            && request.number.is_none_or(|number| number == map.number)
+    };
+    match lun.map.iter().filter(|map| meant(map)).count() {
+        1 => {
+            lun.map.retain(|map| !meant(map));
+            Ok(())
+        }
+        0 => Err(missing("such mapping of LUN", name, "holdfast lun list")),
+        _ => Err(Problem::new(
+            Code::InvalidRequest,
+            format!("LUN {name} is mapped several times for this group."),
+        )
+        .todo("Say which one with --target and --number.")),
+    }
+}
+
+/// The sessions through which a LUN is seen before a change and not after it, in sentences.
+fn lost(
+    before: &Config,
+    after: &Config,
+    sessions: &[Session],
+    concerned: impl Fn(&LunConfig) -> bool,
+) -> Vec<String> {
+    let mut told = Vec::new();
+    for lun in before.luns.iter().filter(|lun| concerned(lun)) {
+        let kept = after.luns.iter().find(|there| there.name == lun.name);
+        let kept = kept.map_or(Vec::new(), |lun| connected(lun, &after.groups, sessions));
+        let used = connected(lun, &before.groups, sessions).into_iter().filter(|user| !kept.contains(user));
+        told.extend(used.map(|user| format!("LUN {} is taken from a host: {user}", lun.name)));
+    }
+    told
 }
 
 #[cfg(test)]
 mod tests {
-    use control_api::LunState;
+    use control_api::TargetConfig;
 
     use super::*;
 
@@ -173,13 +224,23 @@ mod tests {
             group: group.into(),
             read_only: false,
         };
-        let wanted = LunMap { target: None, number: None, group: None, everyone: false, read_only: false };
+        let wanted = LunMap {
+            target: None,
+            number: None,
+            group: None,
+            everyone: false,
+            read_only: false,
+            confirm: None,
+        };
         let own = [map(0, "g"), map(2, "g"), map(1, "h")];
-        let targets = [target("t")];
-        assert_eq!(place(&targets, &[], &own, "g".into(), &wanted).expect("placed").number, 1);
-        assert_eq!(place(&targets, &[], &own, "h".into(), &wanted).expect("placed").number, 0);
-        assert!(place(&[], &[], &own, "g".into(), &wanted).is_err());
-        let several = place(&[target("t"), target("u")], &[], &own, "g".into(), &wanted);
+        let with = |targets: &[&str]| Config {
+            targets: targets.iter().map(|name| target(name)).collect(),
+            ..Config::default()
+        };
+        assert_eq!(place(&with(&["t"]), &own, "g".into(), &wanted).expect("placed").number, 1);
+        assert_eq!(place(&with(&["t"]), &own, "h".into(), &wanted).expect("placed").number, 0);
+        assert!(place(&with(&[]), &own, "g".into(), &wanted).is_err());
+        let several = place(&with(&["t", "u"]), &own, "g".into(), &wanted);
         assert_eq!(several.expect_err("which one?").detail, "There are several targets: t, u.");
     }
 
@@ -191,6 +252,7 @@ mod tests {
             group: group.map(str::to_owned),
             everyone,
             read_only: false,
+            confirm: None,
         };
         let group = |name: &str, any| GroupConfig { name: name.into(), initiators: vec![], any };
         let mut groups = vec![];
@@ -235,5 +297,26 @@ mod tests {
         let (a, b) = ("iqn.2026-01.org.example:a", "iqn.2026-01.org.example:b");
         let said = connected(&lun, &groups, &[session(a, "t"), session(a, "u"), session(b, "t")]);
         assert_eq!(said, [format!("{a} is connected to it from 192.0.2.1:1000, through t.")]);
+        // What a change takes is what is seen before it and not after it.
+        let before = Config { groups: groups.to_vec(), luns: vec![lun], ..Config::default() };
+        let sessions = [session(a, "t"), session(b, "t")];
+        let told = |after: &Config| lost(&before, after, &sessions, |_| true);
+        assert!(told(&before).is_empty());
+        let mut after = before.clone();
+        after.groups[0].initiators.clear();
+        let said =
+            format!("LUN l is taken from a host: {a} is connected to it from 192.0.2.1:1000, through t.");
+        assert_eq!(told(&after), [said.clone()]);
+        let mut after = before.clone();
+        let whom = LunMap {
+            target: None,
+            number: None,
+            group: Some("g".into()),
+            everyone: false,
+            read_only: false,
+            confirm: None,
+        };
+        unmap(&mut after, "l", &whom).expect("unmapped");
+        assert_eq!(told(&after), [said]);
     }
 }

@@ -67,6 +67,7 @@ impl Node {
     /// Makes what is served equal to the configuration. When it ends, nothing of a volume that is not open is held, except of pools
     /// that do not answer; these follow when they do.
     pub(super) async fn reconcile(&self) {
+        self.tighten().await;
         let mut pools: BTreeSet<Uuid> = self.paths.lock().keys().copied().collect();
         pools
             .extend(self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect::<Vec<_>>()));
@@ -93,6 +94,12 @@ impl Node {
             }
         }
         self.serve_node().await;
+    }
+
+    /// Takes from initiators what they are not to have any more, before anybody waits for a pool.
+    async fn tighten(&self) {
+        let _serving = self.nowhere_but_node.lock().await;
+        self.backends.iscsi.tighten(&self.serving_config());
     }
 
     fn does_not_answer(&self, pool: Option<Uuid>) {
@@ -217,6 +224,7 @@ impl Node {
     /// Makes addresses, targets and who sees what equal to the configuration. Waits for no pool.
     pub(super) async fn serve_node(&self) {
         let _serving = self.nowhere_but_node.lock().await;
+        self.settle_roles();
         let current = self.serving_config();
         self.apply_caches(&current.config);
         let mut trouble: BTreeMap<String, String> = BTreeMap::new();

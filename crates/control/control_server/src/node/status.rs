@@ -1,5 +1,7 @@
 //! The node at a glance: is all data as redundant as promised, and if not, what to do.
 
+mod lun_numbers;
+
 use std::path::Path;
 
 use control_api::{
@@ -76,6 +78,7 @@ impl Node {
         }));
         issues.extend(health_rules::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
+        issues.extend(self.config.with(lun_numbers::issues));
         issues.extend(self.qos_issues());
         issues.extend(self.qos_volume_issues());
         issues.extend(self.smb_issues(&shares_here, ready));

@@ -36,8 +36,11 @@ const PORTAL_PAUSE: Duration = Duration::from_millis(40);
 
 /// Logical units of all targets: the SCSI side.
 pub trait UnitBackend: Send + Sync + 'static {
-    /// Makes what targets show to whom, and queues, equal to the configuration, unless a newer one is in effect.
-    fn configure(&self, config: &Current);
+    /// Takes from what targets show whom what the configuration does not show any more, and makes queues equal to it, unless a newer one
+    /// is known. What it shows beyond that is seen when initiators are let in by it.
+    fn narrow(&self, config: &Current);
+    /// Initiators are let in by this configuration from now on: targets show all that it shows.
+    fn admit(&self, config: &Current);
     /// Makes the units of a pool equal to the configuration: see [`IscsiBackend::apply_pool`].
     fn apply_pool<'a>(
         &'a self,
@@ -109,6 +112,16 @@ impl Admitted {
                 .map(|user| bound_to(config, user))
                 .collect(),
         }
+    }
+
+    /// The same, of those alone who were admitted before.
+    fn narrowed(self, before: &Self) -> Self {
+        let (any, initiators) = match (before.any, self.any) {
+            (true, any) => (any, self.initiators),
+            (false, true) => (false, before.initiators.clone()),
+            (false, false) => (false, &self.initiators & &before.initiators),
+        };
+        Self { any, initiators, ..self }
     }
 
     fn check(self) -> InitiatorAccess {
@@ -193,7 +206,8 @@ impl Iscsi {
         now.portals.values().all(|(_, listening)| listening.is_ok())
     }
 
-    async fn apply_targets(&self, config: &Config) -> Vec<(String, String)> {
+    /// Takes targets away that are gone, when their initiators have logged out.
+    async fn remove_targets(&self, config: &Config) {
         let gone: Vec<String> = {
             let mut now = self.in_effect.lock();
             let wanted = |name: &str| config.targets.iter().any(|target| target.name == name);
@@ -207,32 +221,44 @@ impl Iscsi {
                 let _ = self.server.remove_target(&name, GRACE).await;
             }
         }
-        let mut trouble = Vec::new();
-        for target in &config.targets {
-            let admitted = Admitted::of(config, &target.name);
-            let before = self.in_effect.lock().targets.get(&target.name).cloned();
-            if before.as_ref() == Some(&(target.clone(), admitted.clone())) {
-                continue;
-            }
-            match self.put_target(target, admitted.clone(), before.is_some()) {
-                Ok(()) => {
-                    self.in_effect.lock().targets.insert(target.name.clone(), (target.clone(), admitted));
-                }
-                Err(why) => trouble.push((format!("target {}", target.name), why)),
-            }
-        }
-        trouble
     }
 
-    fn put_target(&self, target: &TargetConfig, admitted: Admitted, there: bool) -> Result<(), String> {
+    /// Sends away who would not be let in any more, of targets that stay. Nobody is let in who was not before: there is nothing to see yet.
+    fn narrow_targets(&self, config: &Config) {
+        for target in &config.targets {
+            let Some((_, before)) = self.in_effect.lock().targets.get(&target.name).cloned() else {
+                continue;
+            };
+            let admitted = Admitted::of(config, &target.name).narrowed(&before);
+            if let Err(why) = self.put_target(target, admitted) {
+                tracing::warn!(target = target.name, why, "the target goes on as it was for now");
+            }
+        }
+    }
+
+    /// Makes a target what it is to be, unless it is that.
+    fn put_target(&self, target: &TargetConfig, admitted: Admitted) -> Result<(), String> {
+        let before = self.in_effect.lock().targets.get(&target.name).cloned();
+        if before.as_ref() == Some(&(target.clone(), admitted.clone())) {
+            return Ok(());
+        }
         let name = IscsiName::parse(&target.name).map_err(|error| error.to_string())?;
         let mut config = iscsi_target::TargetConfig::new(name, self.units.device(&target.name));
         config.alias = (!target.alias.is_empty()).then(|| target.alias.clone());
         config.portal_groups.clone_from(&target.portal_groups);
         config.auth = auth(&target.auth, &admitted.users);
-        config.access = admitted.check();
-        let put = if there { self.server.update_target(config) } else { self.server.add_target(config) };
-        put.map_err(|error| error.to_string())
+        config.access = admitted.clone().check();
+        let put =
+            if before.is_some() { self.server.update_target(config) } else { self.server.add_target(config) };
+        put.map_err(|error| error.to_string())?;
+        self.in_effect.lock().targets.insert(target.name.clone(), (target.clone(), admitted));
+        Ok(())
+    }
+
+    /// Before the targets: where discovery asks for proof, a new target never shows without.
+    fn discovery(&self, config: &Config) {
+        let discovery = if config.iscsi.discovery_chap { DiscoveryAuth::Chap } else { DiscoveryAuth::Open };
+        self.server.reconfigure(ServerConfig { discovery, ..self.server.config() });
     }
 }
 
@@ -259,16 +285,27 @@ fn auth(config: &AuthConfig, bound: &[Option<BTreeSet<String>>]) -> iscsi_target
 }
 
 impl IscsiBackend for Iscsi {
+    fn tighten(&self, config: &Current) {
+        // Nobody sees anything new before those who are not to have it are gone: first what is shown becomes less, then who would not be
+        // let in any more is sent away. Who is let in from then on finds no more than both configurations show.
+        self.units.narrow(config);
+        self.discovery(&config.config);
+        self.narrow_targets(&config.config);
+    }
+
     fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>> {
         Box::pin(async move {
+            self.tighten(config);
+            self.remove_targets(&config.config).await;
             // Units first: who logs in sees them at once. Targets before portals, for the same reason.
-            self.units.configure(config);
+            self.units.admit(config);
             let config = &*config.config;
-            // Before the targets: where discovery asks for proof, a new target never shows without.
-            let discovery =
-                if config.iscsi.discovery_chap { DiscoveryAuth::Chap } else { DiscoveryAuth::Open };
-            self.server.reconfigure(ServerConfig { discovery, ..self.server.config() });
-            let mut trouble = self.apply_targets(config).await;
+            let mut trouble = Vec::new();
+            for target in &config.targets {
+                if let Err(why) = self.put_target(target, Admitted::of(config, &target.name)) {
+                    trouble.push((format!("target {}", target.name), why));
+                }
+            }
             self.apply_portals(&config.portals).await;
             for (address, (_, listening)) in &self.in_effect.lock().portals {
                 if let Err(why) = listening {
@@ -402,43 +439,4 @@ impl IscsiBackend for Iscsi {
 }
 
 #[cfg(test)]
-mod tests {
-    use control_api::{LunConfig, LunFormat, LunState, MapConfig};
-
-    use super::*;
-
-    fn config() -> Config {
-        Config {
-            groups: vec![
-                GroupConfig { name: "a".into(), initiators: vec!["iqn.2026-01.io.x:A".into()], any: false },
-                GroupConfig { name: "all".into(), initiators: vec![], any: true },
-            ],
-            luns: vec![LunConfig {
-                name: "l".into(),
-                guid: None,
-                volume: "v".into(),
-                volume_guid: None,
-                path: "/l".into(),
-                format: LunFormat::Raw,
-                parents_anywhere: false,
-                block_size: 512,
-                state: LunState::Online,
-                reason: String::new(),
-                write_cache: false,
-                initiator_write_cache: false,
-                map: vec![MapConfig { target: "t".into(), number: 0, group: "a".into(), read_only: false }],
-            }],
-            ..Config::default()
-        }
-    }
-
-    #[test]
-    fn only_those_with_a_lun_are_admitted() {
-        let mut config = config();
-        let admitted = Admitted::of(&config, "t");
-        assert!(!admitted.any && admitted.initiators.contains("iqn.2026-01.io.x:a"));
-        assert_eq!(Admitted::of(&config, "other"), Admitted::default(), "nobody, rather than everybody");
-        config.luns[0].map[0].group = "all".into();
-        assert!(Admitted::of(&config, "t").any);
-    }
-}
+mod tests;

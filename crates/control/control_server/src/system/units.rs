@@ -6,20 +6,21 @@ mod held;
 mod medium;
 #[cfg(test)]
 mod tests;
+mod views;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use block_device::BlockDevice as _;
-use control_api::{Code, Config, GroupConfig, LunConfig, LunFormat, LunState, Problem};
+use control_api::{Code, LunConfig, LunFormat, LunState, Problem};
 use file_store::{FileId, OpenFile};
 use observe::IoTotals;
 use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
-    AbsentBacking, Forward, Group, LogicalUnit, MappedUnit, NoReservationStore, PortGroup, TargetDevice,
-    UnitConfig, UnitState, VolumeReservations, WaitingRoom,
+    AbsentBacking, Forward, Group, LogicalUnit, NoReservationStore, PortGroup, TargetDevice, UnitConfig,
+    UnitState, VolumeReservations, WaitingRoom,
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
@@ -27,6 +28,7 @@ use vhdx::{Held, Memory};
 
 use self::file::{Kept, Refused, Watch, end_watch, watch};
 use self::medium::{Disk, Source, watch_medium};
+use self::views::view;
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
@@ -76,6 +78,8 @@ struct State {
     units: BTreeMap<String, Entry>,
     /// The newest configuration that anybody has come with.
     config: Option<Current>,
+    /// The one by which initiators are let in: what a newer one adds is not seen before that is in effect, what it takes away goes at once.
+    admitted: Option<Current>,
     /// Nothing is opened any more.
     closed: bool,
     /// Who is to be told, by units that are closed, that cached writes may be lost, where that could not be kept with their data.
@@ -329,12 +333,18 @@ impl SystemUnits {
     /// What every target shows to whom, by the newest configuration: a call for a pool that was held up may have an older one.
     fn configure(&self) {
         let mut state = self.state.lock();
-        let Some(Current { config, .. }) = state.config.clone() else { return };
+        let Some(Current { config, revision }) = state.config.clone() else { return };
         let config = &*config;
+        let before = state.admitted.as_ref().filter(|admitted| admitted.revision < revision);
+        let narrowed = before.map(|before| views::narrowed(&before.config, config));
+        let shown = narrowed.as_ref().unwrap_or(config);
         for target in &config.targets {
             let groups =
-                config.groups.iter().filter_map(|group| view(&state.units, config, &target.name, group));
-            let groups: Vec<Group> = groups.collect();
+                shown.groups.iter().filter_map(|group| view(&state.units, shown, &target.name, group));
+            let mut groups: Vec<Group> = groups.collect();
+            if narrowed.is_some() {
+                groups.extend(views::held(config, &target.name));
+            }
             let device =
                 || Arc::new(TargetDevice::forwarding(self.forward.get().cloned(), self.waiting.clone()));
             state.devices.entry(target.name.clone()).or_insert_with(device).configure(groups);
@@ -347,28 +357,6 @@ impl SystemUnits {
             wanted
         });
     }
-}
-
-/// What a group sees of a target; `None` for nothing.
-fn view(
-    units: &BTreeMap<String, Entry>,
-    config: &Config,
-    target: &str,
-    group: &GroupConfig,
-) -> Option<Group> {
-    let mut luns = BTreeMap::new();
-    for lun in &config.luns {
-        let Some(entry) = units.get(&lun.name) else { continue };
-        for map in lun.map.iter().filter(|map| map.target == target && map.group == group.name) {
-            luns.insert(map.number, MappedUnit { unit: entry.unit.clone(), read_only: map.read_only });
-        }
-    }
-    let initiators: BTreeSet<String> = match group.any {
-        true => BTreeSet::new(),
-        false => group.initiators.iter().map(|name| name.to_lowercase()).collect(),
-    };
-    // Nobody's group must not become everybody's.
-    (!luns.is_empty() && (group.any || !initiators.is_empty())).then_some(Group { initiators, luns })
 }
 
 fn state(lun: &LunConfig) -> UnitState {
@@ -388,8 +376,19 @@ fn same_volume(a: Option<&Arc<dyn VolumeHandle>>, b: Option<&Arc<dyn VolumeHandl
 }
 
 impl UnitBackend for SystemUnits {
-    fn configure(&self, config: &Current) {
+    fn narrow(&self, config: &Current) {
         self.notice(config);
+        self.configure();
+    }
+
+    fn admit(&self, config: &Current) {
+        self.notice(config);
+        {
+            let mut state = self.state.lock();
+            if state.admitted.as_ref().is_none_or(|known| known.revision <= config.revision) {
+                state.admitted = Some(config.clone());
+            }
+        }
         self.configure();
     }
 

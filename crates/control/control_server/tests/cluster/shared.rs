@@ -1,6 +1,7 @@
 //! What all nodes have in common: configuration and users.
 
 use serde_json::json;
+use smb_protocol::security::Sid;
 
 use crate::world::{Member, World, comes, make};
 
@@ -50,4 +51,35 @@ fn a_change_on_one_node_is_one_on_all() {
     assert!(has_user(&second, "bob"));
     comes("it takes over what is nobody's", || second.serves("m", "s"));
     second.stop();
+}
+
+/// A user who is made anew under the name of another is somebody else, also where the change is heard of late.
+#[test]
+fn sessions_of_a_user_end_though_another_one_has_its_name() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    let made = |password: &str| {
+        let user = first.send("POST", "/v1/users", &json!({ "name": "bob", "password": password }));
+        user["sid"].as_str().and_then(|sid| sid.parse::<Sid>().ok()).expect("a SID")
+    };
+    let old = made("correct horse");
+    // What happens meanwhile the second node finds as one change, when it follows again.
+    let second = world.start(2);
+    second.smb.users.lock().insert(old);
+    second.freeze();
+    first.send("DELETE", "/v1/users/bob", &json!({ "confirm": "bob" }));
+    let new = made("battery staple");
+    assert_ne!(old, new);
+    second.smb.users.lock().insert(new);
+    second.thaw();
+    let mut ended = Vec::new();
+    comes("the sessions of the one who is gone end", || {
+        ended.extend(second.smb.take_ended());
+        ended.contains(&old)
+    });
+    assert!(!ended.contains(&new), "{ended:?}");
+    for node in [first, second] {
+        node.stop();
+    }
 }

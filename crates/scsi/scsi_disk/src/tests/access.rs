@@ -143,6 +143,7 @@ impl Cell {
                     (number, MappedUnit { unit: unit.clone(), read_only: read_only && number == 1 })
                 })
                 .collect(),
+            ..Group::default()
         };
         self.rig.device.configure(vec![group(ME, read_only, mapped), group(OTHER, false, true)]);
     }

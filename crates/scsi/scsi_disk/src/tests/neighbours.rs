@@ -38,6 +38,7 @@ impl Rig {
             luns: [(1, &rig.unit), (2, second)]
                 .map(|(number, unit)| (number, MappedUnit { unit: unit.clone(), read_only }))
                 .into(),
+            ..Group::default()
         };
         rig.device.configure(vec![group(INITIATORS[0], false), group(INITIATORS[1], read_only)]);
         for who in 0..2 {
@@ -218,6 +219,7 @@ fn a_copy_does_to_another_unit_what_may_be_done_there() {
             luns: [(1, &rig.unit, false), (2, &other, read_only)]
                 .map(|(number, unit, read_only)| (number, MappedUnit { unit: unit.clone(), read_only }))
                 .into(),
+            ..Group::default()
         };
         let mapped = |read_only| {
             rig.device.configure(vec![group(INITIATORS[0], read_only), group(INITIATORS[1], false)]);
@@ -389,5 +391,49 @@ fn one_initiator_port_over_two_targets_is_two_nexuses() {
         // Nor does it after a restart, when only the row is left.
         let rig = Rig::over(rows).await;
         rig.good(0, &rw(0x2a, 0, 0, 1), &[3; 512]).await;
+    });
+}
+
+/// What a number has meant to a session it goes on to mean, whatever else is mapped under it.
+#[test]
+fn a_number_never_leads_to_another_unit_under_a_host() {
+    run(async {
+        let other = unit_with([8; 16], Arc::default(), (false, true)).await;
+        let rig = Rig::new().await;
+        let mapped = |unit: &Arc<LogicalUnit>| {
+            BTreeMap::from([(1, MappedUnit { unit: unit.clone(), read_only: false })])
+        };
+        let own = |luns| Group { initiators: [INITIATORS[0].to_owned()].into(), luns, ..Group::default() };
+        let all = Group { luns: mapped(&other), ..Group::default() };
+        let write = async || {
+            let mut answer = rig.sense(0, &rw(0x2a, 0, 0, 1), &[1; 512]).await;
+            while answer.0 == 6 {
+                answer = rig.sense(0, &rw(0x2a, 0, 0, 1), &[1; 512]).await;
+            }
+            answer
+        };
+        // Both are mapped: it sees its own, as it did; it goes: the other one does not take its place.
+        rig.device.configure(vec![own(mapped(&rig.unit)), all.clone()]);
+        assert_eq!(write().await, (0, 0));
+        rig.device.configure(vec![all.clone()]);
+        assert_eq!(write().await, (5, 0x2500), "its writes must not go to the other disk");
+        // Nor later, nor while its own is not there to be served.
+        rig.device.configure(vec![all.clone()]);
+        assert_eq!(write().await, (5, 0x2500));
+        rig.device.configure(vec![own(mapped(&rig.unit)), all.clone()]);
+        assert_eq!(write().await, (0, 0), "its own comes back");
+        let away = Group { reserved: [1].into(), ..own(BTreeMap::new()) };
+        rig.device.configure(vec![away, all.clone()]);
+        assert_eq!(write().await, (5, 0x2500));
+        rig.device.configure(vec![all.clone()]);
+        assert_eq!(write().await, (5, 0x2500));
+        // One that logs in anew sees what there is; so does one that has had nothing under the number.
+        rig.device.nexus_lost(&rig.nexuses[0]);
+        rig.device.nexus_established(&rig.nexuses[0]);
+        assert_eq!(write().await, (0, 0));
+        rig.device.configure(vec![]);
+        assert_eq!(write().await, (5, 0x2500));
+        rig.device.configure(vec![own(mapped(&rig.unit))]);
+        assert_eq!(write().await, (0, 0));
     });
 }

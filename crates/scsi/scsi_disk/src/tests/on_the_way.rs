@@ -404,6 +404,8 @@ fn a_number_that_another_unit_has_by_then_is_not_written() {
         let disk = Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512));
         let other = LogicalUnit::open(config, Arc::new(DeviceBacking::new(disk)), Arc::new(Rows::default()));
         let other = other.await.unwrap();
+        // The number was nobody's in between: else it leads to no other unit while the initiator is logged in.
+        two.near.configure(Vec::new());
         two.near.configure(shows(&other));
         // Also when there is nothing more to tell that would stop it.
         other.take_news(1);

@@ -312,6 +312,10 @@ impl SmbBackend for Smb {
         self.server.sessions().into_iter().map(listing::session).collect()
     }
 
+    fn session_users(&self) -> BTreeSet<Sid> {
+        self.server.session_users()
+    }
+
     fn end_session(&self, id: u64) -> bool {
         self.server.close_session(id)
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use control_api::{
-    Assignment, AuthConfig, CheckFinding, LunFormat, MapConfig, Policy, PolicyKind, TargetConfig,
+    Assignment, AuthConfig, CheckFinding, Config, GroupConfig, LunFormat, MapConfig, Policy, PolicyKind,
+    TargetConfig,
 };
 use file_store::{
     Access, Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StoreErrorKind,
@@ -49,7 +50,7 @@ impl VolumeHandle for Volume {
     }
 }
 
-fn lun(guid: Uuid) -> LunConfig {
+pub(super) fn lun(guid: Uuid) -> LunConfig {
     LunConfig {
         name: "l".into(),
         guid: Some(guid),
