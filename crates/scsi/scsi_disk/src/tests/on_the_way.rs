@@ -414,6 +414,7 @@ fn a_number_that_another_unit_has_by_then_is_not_written() {
         let there = other.backing().read(512, IoBuf::new(512)).await.unwrap();
         assert_eq!(there[0], 0);
         // And when there is none any more.
+        two.near.configure(Vec::new());
         two.near.configure(shows(&two.absent));
         while two.absent.take_news(1).is_some() {}
         let mut write = two.write(0, 1);
