@@ -22,6 +22,8 @@ pub struct SharedNumber {
 type Place<'a> = (&'a str, u16, Option<String>);
 /// LUNs with a group that shows each.
 type Shown<'a> = Vec<(&'a LunConfig, &'a GroupConfig)>;
+/// The same, each with the place of its group among all.
+type Placed<'a> = Vec<(usize, &'a LunConfig, &'a GroupConfig)>;
 
 fn distinct(shown: &Shown<'_>) -> bool {
     shown.iter().any(|(lun, _)| lun.name != shown[0].0.name)
@@ -31,7 +33,7 @@ fn distinct(shown: &Shown<'_>) -> bool {
 fn shared(config: &Config) -> BTreeMap<Place<'_>, Shown<'_>> {
     let groups: BTreeMap<&str, (usize, &GroupConfig)> =
         config.groups.iter().enumerate().map(|(n, group)| (group.name.as_str(), (n, group))).collect();
-    let mut by_number: BTreeMap<(&str, u16), Vec<(usize, &LunConfig, &GroupConfig)>> = BTreeMap::new();
+    let mut by_number: BTreeMap<(&str, u16), Placed<'_>> = BTreeMap::new();
     for lun in &config.luns {
         for map in &lun.map {
             let Some((n, group)) = groups.get(map.group.as_str()) else { continue };

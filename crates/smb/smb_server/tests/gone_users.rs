@@ -44,7 +44,7 @@ fn temporary(served: &common::Served) -> (Connection, u32, FileId) {
     let tree = connection.tree("ca").unwrap();
     let mut wanted = Wanted::persistent(60_000);
     wanted.name = "temporary";
-    wanted.options = wanted.options | CreateOptions::DELETE_ON_CLOSE;
+    wanted.options |= CreateOptions::DELETE_ON_CLOSE;
     let opened = wanted.open(&mut connection, tree);
     assert!(is_persistent(&opened));
     let id = file_id(&opened);

@@ -29,7 +29,7 @@ use crate::clusters::StreamKey;
 use crate::database::{Session, database_error};
 use crate::extents::Extent;
 use crate::free::Run;
-use crate::tables::{COUNTERS, EXTENTS, LINKS, MAPS, MapKey, NEXT_FILE, ORPHANS, ROOT, USES};
+use crate::tables::{COUNTERS, EXTENTS, LINKS, MAPS, MapKey, NEXT_FILE, ORPHANS, USES};
 
 /// Clusters that become a stream's own together, before one of them is written: 64 MiB. What a write after a
 /// snapshot costs at most, against how many links a stream can have.

@@ -306,7 +306,7 @@ mod tests {
         after.groups[0].initiators.clear();
         let said =
             format!("LUN l is taken from a host: {a} is connected to it from 192.0.2.1:1000, through t.");
-        assert_eq!(told(&after), [said.clone()]);
+        assert_eq!(told(&after), std::slice::from_ref(&said));
         let mut after = before.clone();
         let whom = LunMap {
             target: None,

@@ -106,22 +106,24 @@ fn a_shared_unit_is_no_reach_to_what_another_has_for_itself() {
     run(async {
         let own = unit_with([8; 16], Arc::default(), (false, true)).await;
         let rig = Rig::new().await;
-        let group = |initiator: &str, units: &[&Arc<LogicalUnit>]| Group {
+        let group = |initiator: &str, units: &[u16]| Group {
             initiators: [initiator.to_owned()].into(),
-            luns: (1..)
-                .zip(units)
-                .map(|(n, unit)| (n, MappedUnit { unit: Arc::clone(unit), read_only: false }))
+            luns: [(1, &rig.unit), (2, &own)]
+                .into_iter()
+                .filter(|(number, _)| units.contains(number))
+                .map(|(number, unit)| (number, MappedUnit { unit: Arc::clone(unit), read_only: false }))
                 .collect(),
+            ..Group::default()
         };
         let [first, second] = &rig.nexuses;
-        let reach = |a: &[&Arc<LogicalUnit>], b: &[&Arc<LogicalUnit>]| {
+        let reach = |a: &[u16], b: &[u16]| {
             rig.device.configure(vec![group(INITIATORS[0], a), group(INITIATORS[1], b)]);
             (rig.device.reaches(first, second), rig.device.reaches(second, first))
         };
-        assert_eq!(reach(&[&rig.unit, &own], &[&rig.unit]), (true, false));
-        assert_eq!(reach(&[&rig.unit], &[&rig.unit]), (true, true));
-        assert_eq!(reach(&[&rig.unit], &[&own]), (false, false));
-        assert_eq!(reach(&[&rig.unit], &[]), (false, false), "who has nothing yet keeps its session, too");
+        assert_eq!(reach(&[1, 2], &[1]), (true, false));
+        assert_eq!(reach(&[1], &[1]), (true, true));
+        assert_eq!(reach(&[1], &[2]), (false, false));
+        assert_eq!(reach(&[1], &[]), (false, false), "who has nothing yet keeps its session, too");
     });
 }
 

@@ -66,6 +66,10 @@ impl UnitBackend for Noted {
         self.note("admit");
     }
 
+    fn hold_images(&self, _: Vec<String>) -> Work<'_, Vec<vhdx::Held>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
+    }
+
     fn apply_pool<'a>(
         &'a self,
         _: &'a Current,
