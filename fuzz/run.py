@@ -67,13 +67,14 @@ def one_slice(binary, target, seconds, idle):
     command = [
         *(["chrt", "-i", "0"] if idle else []), str(binary), f"-max_total_time={max(1, round(seconds))}",
         f"-timeout={SLOW_INPUT_IDLE if idle else SLOW_INPUT}", "-rss_limit_mb=1024", "-max_len=70000",
-        # What a thread holds that ends while it is looked for leaks is told of as one; memory that grows meets the limit above.
+        # What a thread holds that ends while it is looked for leaks is told of as one, at the end of the process, too; memory that
+        # grows meets the limit above.
         "-detect_leaks=0",
         "-print_final_stats=1", f"-artifact_prefix={artifacts}/", str(learnt), str(FUZZ / "corpus" / target),
     ]  # fmt: skip
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        env=dict(os.environ, FUZZ_TARGET=target),
+        env=dict(os.environ, FUZZ_TARGET=target, ASAN_OPTIONS="detect_leaks=0"),
     ) as process:  # fmt: skip
         output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
