@@ -137,6 +137,10 @@ fn take_over(from: &mut Node, to: &Node, units: &[&str]) -> Result {
         "another owner has taken over",
         // What the new owner has written is not what the former one knows: it says so, and reads nothing of it.
         "are not what was written",
+        // PREEMPT AND ABORT ends a command of the former owner that is under way without an answer (SAM-5, control mode page, TAS 0):
+        // that waits for it until its time is over, and finds its registration gone then.
+        "does not carry a command out in the time",
+        "does not have our registration any more",
     ] {
         from.expect_log(text);
     }
