@@ -173,8 +173,8 @@ pub enum TaskManagementOutcome {
 ///   futures end (with TASK ABORTED status if the control mode page says TAS, else with `None`: no response).
 /// * No input makes a device panic; wrong LUNs, opcodes and fields get the SCSI answer.
 pub trait ScsiDevice: Send + Sync + 'static {
-    /// Whether a nexus may change all that another one of the device uses: it sees each unit of the other's, and not only to read. A
-    /// reset of the whole target by it, which ends the other's session, is the transport's to refuse if not.
+    /// Whether a nexus may change all that another one of the device uses: it sees each unit of the other's with as many rights, and not
+    /// all of them only to read. A reset of the whole target by it, which ends the other's session, is the transport's to refuse if not.
     fn reaches(&self, _nexus: &Arc<Nexus>, _other: &Arc<Nexus>) -> bool {
         true
     }

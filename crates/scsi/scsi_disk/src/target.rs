@@ -189,10 +189,11 @@ impl TargetDevice {
 impl ScsiDevice for TargetDevice {
     fn reaches(&self, nexus: &Arc<Nexus>, other: &Arc<Nexus>) -> bool {
         let (Some(own), Some(theirs)) = (self.view(nexus.id), self.view(other.id)) else { return false };
-        let own = |their: &MappedUnit| {
-            own.values().any(|mine| !mine.read_only && Arc::ptr_eq(&mine.unit, &their.unit))
+        let common = |their: &MappedUnit, may: &dyn Fn(&MappedUnit) -> bool| {
+            own.values().any(|mine| Arc::ptr_eq(&mine.unit, &their.unit) && may(mine))
         };
-        !theirs.is_empty() && theirs.values().all(own)
+        let as_much = |their: &MappedUnit| common(their, &|mine| their.read_only || !mine.read_only);
+        theirs.values().any(|their| common(their, &|mine| !mine.read_only)) && theirs.values().all(as_much)
     }
 
     fn nexus_established(&self, nexus: &Arc<Nexus>) {

@@ -106,24 +106,29 @@ fn a_shared_unit_is_no_reach_to_what_another_has_for_itself() {
     run(async {
         let own = unit_with([8; 16], Arc::default(), (false, true)).await;
         let rig = Rig::new().await;
-        let group = |initiator: &str, units: &[u16]| Group {
-            initiators: [initiator.to_owned()].into(),
-            luns: [(1, &rig.unit), (2, &own)]
-                .into_iter()
-                .filter(|(number, _)| units.contains(number))
-                .map(|(number, unit)| (number, MappedUnit { unit: Arc::clone(unit), read_only: false }))
-                .collect(),
-            ..Group::default()
+        let group = |initiator: &str, units: &[(u16, bool)]| {
+            let mapped = |(number, read_only): &(u16, bool)| {
+                let unit = if *number == 1 { &rig.unit } else { &own };
+                (*number, MappedUnit { unit: Arc::clone(unit), read_only: *read_only })
+            };
+            let luns = units.iter().map(mapped).collect();
+            Group { initiators: [initiator.to_owned()].into(), luns, ..Group::default() }
         };
         let [first, second] = &rig.nexuses;
-        let reach = |a: &[u16], b: &[u16]| {
+        let rights = |a: &[(u16, bool)], b: &[(u16, bool)]| {
             rig.device.configure(vec![group(INITIATORS[0], a), group(INITIATORS[1], b)]);
             (rig.device.reaches(first, second), rig.device.reaches(second, first))
         };
+        let writable = |units: &[u16]| units.iter().map(|number| (*number, false)).collect::<Vec<_>>();
+        let reach = |a: &[u16], b: &[u16]| rights(&writable(a), &writable(b));
         assert_eq!(reach(&[1, 2], &[1]), (true, false));
         assert_eq!(reach(&[1], &[1]), (true, true));
         assert_eq!(reach(&[1], &[2]), (false, false));
         assert_eq!(reach(&[1], &[]), (false, false), "who has nothing yet keeps its session, too");
+        // What both only read is nobody's to keep from the other, beside what both write; alone it is no right to anything.
+        assert_eq!(rights(&[(1, false), (2, true)], &[(1, false), (2, true)]), (true, true));
+        assert_eq!(rights(&[(1, false), (2, true)], &[(1, false), (2, false)]), (false, true));
+        assert_eq!(rights(&[(2, true)], &[(2, true)]), (false, false));
     });
 }
 
