@@ -289,7 +289,7 @@ mod tests {
             assert!(Acl::decode(&bytes[..cut]).is_err(), "{cut}");
         }
         // More entries than there is place for, and an entry that is longer than its list.
-        for (at, value) in [(4, 200), (10, 0xfc), (10, 3), (10, 22), (0, 3)] {
+        for (at, value) in [(4, 200), (10, 0xfc), (10, 3), (10, 22), (0, 1), (0, 5)] {
             let mut bad = bytes.clone();
             bad[at] = value;
             assert!(Acl::decode(&bad).is_err(), "{at}");
