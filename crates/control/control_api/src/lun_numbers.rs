@@ -91,12 +91,13 @@ impl Config {
     pub fn free_number(&self, target: &str, group: &str, own: &[MapConfig]) -> Option<u16> {
         let find = |name: &str| self.groups.iter().find(|group| group.name == name);
         let meant = find(group);
-        let members: BTreeSet<&str> =
-            meant.iter().flat_map(|group| &group.initiators).map(String::as_str).collect();
+        // Names are the same in any case, as in `shared`.
+        let members: BTreeSet<String> =
+            meant.iter().flat_map(|group| &group.initiators).map(|name| name.to_lowercase()).collect();
         let both = |other: &GroupConfig| {
             other.any
                 || meant.is_some_and(|group| group.any)
-                || other.initiators.iter().any(|name| members.contains(name.as_str()))
+                || other.initiators.iter().any(|name| members.contains(&name.to_lowercase()))
         };
         let concerned: BTreeSet<&str> =
             self.groups.iter().filter(|other| both(other)).map(|other| other.name.as_str()).collect();
@@ -274,7 +275,9 @@ mod tests {
 
     #[test]
     fn a_number_that_is_chosen_is_free_for_each_member() {
-        let groups = vec![group("ga", &[A], false), group("gx", &[A, B], false), group("gb", &[B], false)];
+        let upper = A.to_uppercase();
+        let groups =
+            vec![group("ga", &[&upper], false), group("gx", &[A, B], false), group("gb", &[B], false)];
         let config = config(groups, vec![lun("la", &[(0, "ga"), (1, "ga")]), lun("lb", &[(2, "gb")])]);
         assert_eq!(config.free_number("t", "gx", &[]), Some(3));
         assert_eq!(config.free_number("t", "gb", &[]), Some(0));
