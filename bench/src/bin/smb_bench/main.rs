@@ -185,7 +185,8 @@ impl Client {
                     self.close(file)?;
                 }
                 "files" => {
-                    let name = format!("f{}", latencies.len() % 1000);
+                    // Several of these processes may work in one folder.
+                    let name = format!("f{}-{}", std::process::id(), latencies.len() % 1000);
                     let file = self.open(&name, CreateDisposition::CREATE, normal, None)?;
                     let write = WriteRequest { file_id: file, ..WriteRequest::default() };
                     self.call(&Request::Write(write, &data))?;
