@@ -346,7 +346,7 @@ mod tests {
         let store = ConfigStore::open(path.clone()).expect("it was valid");
         let add = |wanted: control_api::Policy| {
             store.change(|config| {
-                config.qos_policies.push(wanted);
+                config.qos_policies.push(wanted.clone());
                 Ok(())
             })
         };
