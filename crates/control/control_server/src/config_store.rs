@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use cluster_store::keys::ClusterName;
 use cluster_store::values::ConfigHead;
@@ -13,11 +14,19 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
+use crate::cluster::config::{Fate, Written};
 use crate::cluster::{ConfigSeal, config};
 use crate::data_dir::replace_file;
 
 /// Largest configuration file that is read, in bytes: 65,536 LUNs take about 30 MB.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// A change is made anew on what others have changed so often, each time after a longer pause of chance.
+const TRIES: u32 = 8;
+/// The longest that the first of these pauses is, in milliseconds.
+const PAUSE_MILLIS: u64 = 16;
+/// What became of a change that had no answer is asked so often.
+const ASKS: u32 = 3;
 
 /// First lines of the file, for who opens it.
 const HEADER: &str = "# Configuration of a Holdfast node. Written by the node: change it with `holdfast config apply FILE`\n\
@@ -112,8 +121,8 @@ impl ConfigStore {
     /// Those of `change`, of the check, and of the disk; the configuration is then as it was.
     ///
     /// On a node of a cluster what all nodes have in common is changed in the shared store, for all of them, or not at all; blocks on that,
-    /// too, on a thread of a runtime that has several.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
+    /// too, on a thread of a runtime that has several. When another node was faster, `change` is called again with what is there then.
+    pub fn change<T>(&self, change: impl FnMut(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
         match self.shared.get() {
             None => self.change_alone(change),
             // The lock is waited for in there, too: who waits for it must not keep the store's tasks from running.
@@ -145,7 +154,8 @@ impl ConfigStore {
             self.adopt(shared)?;
             if shared.head.lock().is_none() {
                 let (own, _) = self.get().split();
-                self.publish(shared, &own)?;
+                // Another node may have given its own first: that is taken up the next time.
+                self.publish(shared, &own, &own)?;
             }
             Ok(self.current().revision > before)
         })
@@ -169,12 +179,46 @@ impl ConfigStore {
         Ok(())
     }
 
-    fn publish(&self, shared: &Shared, config: &SharedConfig) -> Result<(), Problem> {
+    /// Replaces what is in the store, `before`, by `config`. False: somebody else has replaced it first.
+    ///
+    /// # Errors
+    /// When it was certainly not replaced; or when nobody knows, which the problem says.
+    fn publish(&self, shared: &Shared, before: &SharedConfig, config: &SharedConfig) -> Result<bool, Problem> {
         let seen = shared.head.lock().clone();
-        let writing = config::write(&*shared.store, &shared.cluster, &shared.seal, seen.as_ref(), config);
-        let head = shared.runtime.block_on(writing)?;
-        *shared.head.lock() = Some(head);
-        Ok(())
+        let write = |config: &SharedConfig| {
+            let writing = config::write(&*shared.store, &shared.cluster, &shared.seal, seen.as_ref(), config);
+            shared.runtime.block_on(writing)
+        };
+        let is_now = |head| *shared.head.lock() = Some(head);
+        let (tried, problem) = match write(config)? {
+            Written::Made(head) => {
+                is_now(head);
+                return Ok(true);
+            }
+            Written::Passed => return Ok(false),
+            Written::Unknown(tried, problem) => (tried, problem),
+        };
+        // Whoever asked for the change undoes what belongs to it when it was not made: that has to be certain.
+        for _ in 0..ASKS {
+            let asking = config::became_of(&*shared.store, &shared.cluster, seen.as_ref(), &tried);
+            match shared.runtime.block_on(asking) {
+                Ok(Fate::Made(head)) => {
+                    is_now(head);
+                    return Ok(true);
+                }
+                Ok(Fate::Passed) => return Ok(false),
+                Ok(Fate::Lost) => break,
+                // It may still be on its way: writing the same once more makes its condition untrue for ever.
+                Ok(Fate::Open) => {
+                    if let Ok(Written::Made(head)) = write(before) {
+                        is_now(head);
+                        return Err(problem.todo("Nothing was changed. Try again."));
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        Err(problem)
     }
 
     /// Keeps a copy of what is in the store.
@@ -187,37 +231,46 @@ impl ConfigStore {
     fn change_shared<T>(
         &self,
         shared: &Shared,
-        change: impl FnOnce(&mut Config) -> Result<T, Problem>,
+        mut change: impl FnMut(&mut Config) -> Result<T, Problem>,
     ) -> Result<T, Problem> {
         let _changing = self.changing.lock();
-        // What others have changed comes first. Without the store only what is this node's own is changed.
-        let known = self.adopt(shared);
-        let Current { revision, config: before } = self.current();
-        let mut config = (*before).clone();
-        let value = change(&mut config)?;
-        config.check()?;
-        config.check_changed(&before)?;
-        if config == *before {
-            return Ok(value);
+        for tried in 0..TRIES {
+            if tried > 0 {
+                let chance = getrandom::u64().unwrap_or_default() % (PAUSE_MILLIS << tried);
+                std::thread::sleep(Duration::from_millis(chance));
+            }
+            // What others have changed comes first. Without the store only what is this node's own is changed.
+            let known = self.adopt(shared);
+            let Current { revision, config: before } = self.current();
+            let mut config = (*before).clone();
+            let value = change(&mut config)?;
+            config.check()?;
+            config.check_changed(&before)?;
+            if config == *before {
+                return Ok(value);
+            }
+            let ((ours, own), (theirs, own_before)) = (config.clone().split(), (*before).clone().split());
+            if ours != theirs {
+                known?;
+                if !self.publish(shared, &theirs, &ours)? {
+                    continue;
+                }
+            }
+            let kept = if own == own_before {
+                self.keep(&config);
+                Ok(())
+            } else {
+                self.save(&config)
+            };
+            if ours != theirs || kept.is_ok() {
+                *self.now.lock() = Current { revision: revision + 1, config: Arc::new(config) };
+            }
+            return kept.map(|()| value);
         }
-        let ((ours, own), (theirs, own_before)) = (config.clone().split(), (*before).clone().split());
-        if ours != theirs {
-            known?;
-            self.publish(shared, &ours)?;
-        }
-        let kept = if own == own_before {
-            self.keep(&config);
-            Ok(())
-        } else {
-            self.save(&config)
-        };
-        if ours != theirs || kept.is_ok() {
-            *self.now.lock() = Current { revision: revision + 1, config: Arc::new(config) };
-        }
-        kept.map(|()| value)
+        Err(config::passed())
     }
 
-    fn change_alone<T>(&self, change: impl FnOnce(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
+    fn change_alone<T>(&self, mut change: impl FnMut(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
         let _changing = self.changing.lock();
         let Current { revision, config: before } = self.current();
         let mut config = (*before).clone();
@@ -293,7 +346,7 @@ mod tests {
         let store = ConfigStore::open(path.clone()).expect("it was valid");
         let add = |wanted: control_api::Policy| {
             store.change(|config| {
-                config.qos_policies.push(wanted);
+                config.qos_policies.push(wanted.clone());
                 Ok(())
             })
         };
@@ -305,7 +358,7 @@ mod tests {
         );
         let copy = store.get();
         let apply = |config: &mut Config| {
-            *config = copy;
+            *config = copy.clone();
             Ok(())
         };
         store.change(apply).expect("a saved copy is applied");

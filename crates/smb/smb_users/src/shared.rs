@@ -19,11 +19,11 @@ pub trait SharedUsers: Send + Sync + 'static {
     fn forget(&self);
     /// Whether there was nothing when it was looked at last.
     fn is_empty(&self) -> bool;
-    /// Replaces what is there, if that is what was read or written here last. Durable for all nodes when it returns.
+    /// Replaces what is there, if that is what was read or written here last: false when it is not. Durable for all nodes when it returns.
     ///
     /// # Errors
     /// Why not, for people; whether it was replaced may be unknown, which [`Self::news`] tells later.
-    fn replace(&self, sealed: Vec<u8>) -> Result<(), String>;
+    fn replace(&self, sealed: Vec<u8>) -> Result<bool, String>;
     /// Runs this where it may block.
     fn blocking(&self, work: &mut dyn FnMut());
 }
@@ -45,8 +45,8 @@ impl Common {
         })
     }
 
-    /// Makes this what all nodes have.
-    pub(crate) fn replace(&self, directory: &Directory, nonce: [u8; 12]) -> Result<(), UsersError> {
+    /// Makes this what all nodes have. False: somebody else has changed what they have.
+    pub(crate) fn replace(&self, directory: &Directory, nonce: [u8; 12]) -> Result<bool, UsersError> {
         let sealed = format::seal(directory, &self.key, nonce).ok_or(UsersError::Full("accounts"))?;
         self.place.replace(sealed).map_err(UsersError::Shared)
     }
@@ -68,6 +68,8 @@ mod tests {
         there: Arc<There>,
         known: Mutex<u64>,
         away: Mutex<bool>,
+        /// What another node does just before this one writes.
+        overtaken_by: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     }
 
     impl SharedUsers for Place {
@@ -92,15 +94,19 @@ mod tests {
             *self.known.lock().expect("a lock") == 0
         }
 
-        fn replace(&self, sealed: Vec<u8>) -> Result<(), String> {
+        fn replace(&self, sealed: Vec<u8>) -> Result<bool, String> {
+            let overtaken = self.overtaken_by.lock().expect("a lock").take();
+            if let Some(other) = overtaken {
+                other();
+            }
             let mut there = self.there.0.lock().expect("a lock");
             let mut known = self.known.lock().expect("a lock");
             if *known != there.0 {
-                return Err("changed meanwhile".into());
+                return Ok(false);
             }
             *there = (there.0 + 1, sealed);
             *known = there.0;
-            Ok(())
+            Ok(true)
         }
 
         fn blocking(&self, work: &mut dyn FnMut()) {
@@ -112,7 +118,7 @@ mod tests {
         let files = Files::in_directory(dir);
         let clock = Arc::new(SystemClock::new());
         let users = Users::open(files, Policy::default(), clock, Arc::new(SystemEntropy)).expect("opened");
-        let place = Arc::new(Place { there: there.clone(), known: Mutex::new(0), away: Mutex::new(false) });
+        let place = Arc::new(Place { there: there.clone(), known: Mutex::new(0), away: Mutex::new(false), overtaken_by: Mutex::default() });
         users.share(SealingKey::new([1; 8], [7; 32]), place.clone());
         (users, place)
     }
@@ -159,5 +165,26 @@ mod tests {
             assert!(matches!(first.create_user(user("more")), Err(UsersError::Shared(_))));
         }
         assert_eq!(there.0.lock().expect("a lock").0, 99);
+    }
+
+    #[test]
+    fn two_nodes_that_change_users_at_the_same_time_both_do() {
+        let dirs = [tempfile::tempdir().expect("temp dir"), tempfile::tempdir().expect("temp dir")];
+        let there = Arc::new(There::default());
+        let (first, place) = node(dirs[0].path(), &there);
+        first.catch_up().expect("it gives what it has");
+        let (second, _) = node(dirs[1].path(), &there);
+        second.catch_up().expect("readable");
+        let second = Arc::new(second);
+        let other = second.clone();
+        *place.overtaken_by.lock().expect("a lock") =
+            Some(Box::new(move || drop(other.create_user(user("theirs")).expect("made"))));
+        first.create_user(user("ours")).expect("made on what the other one has made");
+        assert!(first.snapshot().user("theirs").is_some() && first.snapshot().user("ours").is_some());
+        // Of two that make the same, one is told that it is there.
+        let other = second.clone();
+        *place.overtaken_by.lock().expect("a lock") =
+            Some(Box::new(move || drop(other.create_user(user("same")).expect("made"))));
+        assert!(matches!(first.create_user(user("same")), Err(UsersError::Exists(_))));
     }
 }

@@ -18,6 +18,11 @@ use crate::names::PASSWORD_MAX;
 use crate::shared::{Common, SharedUsers};
 use crate::token::Token;
 
+/// A change is made anew on what other nodes have changed so often, each time after a longer pause of chance.
+const TRIES: u32 = 8;
+/// The longest that the first of these pauses is, in milliseconds.
+const PAUSE_MILLIS: u64 = 16;
+
 /// What is asked of passwords and of those who guess them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -180,10 +185,10 @@ impl Users {
         Ok(())
     }
 
-    /// Makes a change durable, then lets it take effect.
+    /// Makes a change durable, then lets it take effect. When another node was faster, `change` is called again with what is there then.
     fn change<T>(
         &self,
-        change: impl FnOnce(&mut Directory) -> Result<T, UsersError>,
+        mut change: impl FnMut(&mut Directory) -> Result<T, UsersError>,
     ) -> Result<T, UsersError> {
         let common = self.writer.lock().common.clone();
         let Some(common) = common else {
@@ -194,14 +199,9 @@ impl Users {
             *self.now.write() = Arc::new(next);
             return Ok(answer);
         };
-        let mut change = Some(change);
         let mut answer = Err(UsersError::Stopped);
         // Also the lock is waited for in there.
-        common.place.blocking(&mut || {
-            if let Some(change) = change.take() {
-                answer = self.change_common(&common, change);
-            }
-        });
+        common.place.blocking(&mut || answer = self.change_common(&common, &mut change));
         answer
     }
 
@@ -222,6 +222,7 @@ impl Users {
             let mut writer = self.writer.lock();
             answer = self.adopt(&common, &mut writer).and_then(|new| {
                 if common.place.is_empty() {
+                    // Another node may have given its own first: that is taken up the next time.
                     common.replace(&self.snapshot(), self.nonce())?;
                 }
                 Ok(new)
@@ -254,15 +255,23 @@ impl Users {
     fn change_common<T>(
         &self,
         common: &Common,
-        change: impl FnOnce(&mut Directory) -> Result<T, UsersError>,
+        change: &mut impl FnMut(&mut Directory) -> Result<T, UsersError>,
     ) -> Result<T, UsersError> {
         let mut writer = self.writer.lock();
-        self.adopt(common, &mut writer)?;
-        let mut next = Directory::clone(&self.snapshot());
-        let answer = change(&mut next)?;
-        common.replace(&next, self.nonce())?;
-        self.keep(&mut writer, next);
-        Ok(answer)
+        for tried in 0..TRIES {
+            if tried > 0 {
+                let chance = self.entropy.next_u64() % (PAUSE_MILLIS << tried);
+                std::thread::sleep(Duration::from_millis(chance));
+            }
+            self.adopt(common, &mut writer)?;
+            let mut next = Directory::clone(&self.snapshot());
+            let answer = change(&mut next)?;
+            if common.replace(&next, self.nonce())? {
+                self.keep(&mut writer, next);
+                return Ok(answer);
+            }
+        }
+        Err(UsersError::Shared("they were changed on other nodes at the same time, again and again; try again".into()))
     }
 
     fn hash(&self, secret: &Secret) -> Result<NtHash, UsersError> {
@@ -295,7 +304,7 @@ impl Users {
         let password_set = self.clock.wall().0;
         let sid = Sid::ANONYMOUS;
         let user = User { sid, name, full_name, comment, disabled, password_set, nt_hash };
-        self.change(|directory| directory.add_user(user).cloned())
+        self.change(|directory| directory.add_user(user.clone()).cloned())
     }
 
     /// Changes a user. Sessions that it has are the caller's to end.
@@ -305,9 +314,15 @@ impl Users {
     pub fn change_user(&self, name: &str, change: UserChange) -> Result<User, UsersError> {
         self.change(|directory| {
             let apply = |user: &mut User| {
-                user.name = change.name.unwrap_or_else(|| user.name.clone());
-                user.full_name = change.full_name.unwrap_or_else(|| user.full_name.clone());
-                user.comment = change.comment.unwrap_or_else(|| user.comment.clone());
+                for (now, new) in [
+                    (&mut user.name, &change.name),
+                    (&mut user.full_name, &change.full_name),
+                    (&mut user.comment, &change.comment),
+                ] {
+                    if let Some(new) = new {
+                        now.clone_from(new);
+                    }
+                }
                 user.disabled = change.disabled.unwrap_or(user.disabled);
             };
             directory.change_user(name, apply).cloned()
@@ -321,7 +336,7 @@ impl Users {
     pub fn set_password(&self, name: &str, secret: &Secret) -> Result<(), UsersError> {
         let nt_hash = self.hash(secret)?;
         let password_set = self.clock.wall().0;
-        let apply = |user: &mut User| (user.nt_hash, user.password_set) = (nt_hash, password_set);
+        let apply = |user: &mut User| (user.nt_hash, user.password_set) = (nt_hash.clone(), password_set);
         let sid = self.change(|directory| directory.change_user(name, apply).map(|user| user.sid))?;
         self.tallies.lock().forget(sid);
         Ok(())

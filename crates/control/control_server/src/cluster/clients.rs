@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use cluster_store::keys::{Key, PoolId};
 use cluster_store::values::{Clients, Owner, Value as _};
-use cluster_store::{Condition, Range, Revision, Step, Transaction};
+use cluster_store::{Condition, Range};
 
 use super::{Cluster, SAY_AGAIN};
 
@@ -72,9 +72,8 @@ impl Cluster {
     }
 
     async fn write_clients(&self, pool: PoolId, connections: &[(SocketAddr, SocketAddr)]) -> bool {
-        let (owner, clients) = (Key::Owner(pool).path(&self.name), Key::Clients(pool).path(&self.name));
+        let owner = Key::Owner(pool).path(&self.name);
         let Ok(owners) = self.store.get(Range::Key(owner.clone())).await else { return false };
-        let Ok(before) = self.store.get(Range::Key(clients.clone())).await else { return false };
         let of = |found: &cluster_store::Found| Owner::decode(&found.value).ok()?.holder;
         let Some(owned) =
             owners.found.first().filter(|found| of(found).is_some_and(|holder| holder.node == self.me))
@@ -83,17 +82,7 @@ impl Cluster {
             return true;
         };
         let Ok(value) = (Clients { connections: connections.to_vec() }).encode() else { return true };
-        // What an earlier try may still have on its way must not come after this.
-        let before = before.found.first().map_or(Revision(0), |found| found.modified);
-        let transaction = Transaction {
-            conditions: vec![
-                Condition::Modified(owner, owned.modified),
-                Condition::Modified(clients.clone(), before),
-            ],
-            steps: vec![Step::Put(clients, value)],
-            reads: Vec::new(),
-        };
-        self.store.transact(transaction).await.is_ok_and(|outcome| outcome.done)
+        self.replace(Key::Clients(pool).path(&self.name), value, Condition::Modified(owner, owned.modified)).await
     }
 }
 

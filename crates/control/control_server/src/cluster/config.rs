@@ -32,6 +32,16 @@ const OVERHEAD: usize = 8192;
 /// Bits of a revision by which two nodes that write at once do not write the same chunks.
 const CHANCE_BITS: u32 = 20;
 
+/// What became of a change.
+pub(crate) enum Written {
+    /// It was made: this is the head now.
+    Made((Revision, ConfigHead)),
+    /// It was not made and never will be: somebody else's came first.
+    Passed,
+    /// No answer came: it may have been made, or may yet be. The head that it would have.
+    Unknown(ConfigHead, Problem),
+}
+
 /// A configuration as it is in the store.
 pub(crate) struct Stored {
     /// The head as it was when it was read.
@@ -57,10 +67,18 @@ fn damaged(why: impl std::fmt::Display) -> Problem {
         .todo("This node goes on with the one that it knew last.")
 }
 
-async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Problem> {
+async fn answer<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let answered = tokio::time::timeout(PATIENCE, asked).await;
-    let late = |_| Err(StoreError::Unknown(format!("no answer in {PATIENCE:?}")));
-    answered.unwrap_or_else(late).map_err(|error| away(&error))
+    answered.unwrap_or_else(|_| Err(StoreError::Unknown(format!("no answer in {PATIENCE:?}"))))
+}
+
+async fn within<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, Problem> {
+    answer(asked).await.map_err(|error| away(&error))
+}
+
+/// For what was asked before the transaction that makes a change: without an answer it is certain that the change was not made.
+fn not_made(error: &StoreError) -> Problem {
+    away(&StoreError::NotDone(error.to_string()))
 }
 
 async fn head(
@@ -108,14 +126,52 @@ pub(crate) async fn read(
     Err(damaged("parts of it are missing"))
 }
 
-/// Replaces it if its head is still what was seen. Comes back with the head that is there then.
+/// What the head in the store says of a change that had no answer.
+///
+/// # Errors
+/// When the store cannot be asked.
+pub(crate) async fn became_of(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    seen: Option<&(Revision, ConfigHead)>,
+    tried: &ConfigHead,
+) -> Result<Fate, Problem> {
+    let Some((at, now)) = head(store, cluster).await? else { return Ok(Fate::Open) };
+    if now.revision == tried.revision {
+        return Ok(Fate::Made((at, now)));
+    }
+    if seen.is_some_and(|(seen, _)| *seen == at) {
+        return Ok(Fate::Open);
+    }
+    // Revisions count changes: another one with the same number was made in place of this one. Of a later one nobody knows
+    // on what it was built.
+    let same_number = now.revision >> CHANCE_BITS == tried.revision >> CHANCE_BITS;
+    Ok(if same_number { Fate::Passed } else { Fate::Lost })
+}
+
+/// What became of a change that had no answer.
+pub(crate) enum Fate {
+    /// It was made.
+    Made((Revision, ConfigHead)),
+    /// Another one was made in its place.
+    Passed,
+    /// Neither it nor another one was made until now; it may still be on its way.
+    Open,
+    /// So much has happened since that it cannot be told.
+    Lost,
+}
+
+/// Replaces it if its head is still what was seen.
+///
+/// # Errors
+/// When it was certainly not made.
 pub(crate) async fn write(
     store: &dyn ClusterStore,
     cluster: &ClusterName,
     seal: &ConfigSeal,
     seen: Option<&(Revision, ConfigHead)>,
     config: &SharedConfig,
-) -> Result<(Revision, ConfigHead), Problem> {
+) -> Result<Written, Problem> {
     let internal =
         |why: String| Problem::new(Code::Internal, format!("the configuration of the cluster: {why}"));
     let plain = Zeroizing::new(serde_json::to_vec(config).map_err(|error| internal(error.to_string()))?);
@@ -153,19 +209,22 @@ pub(crate) async fn write(
                 steps: vec![Step::Put(chunk(index), bytes.to_vec())],
                 reads: Vec::new(),
             };
-            if !within(store.transact(part)).await?.done {
-                remove(store, (0..index).map(chunk)).await;
-                return Err(changed());
+            let put = answer(store.transact(part)).await;
+            if !put.as_ref().is_ok_and(|outcome| outcome.done) {
+                remove(store, (0..=index).map(chunk)).await;
+                return put.map(|_| Written::Passed).map_err(|error| not_made(&error));
             }
             conditions.push(Condition::Present(chunk(index)));
         }
     }
-    let outcome = within(store.transact(Transaction { conditions, steps, reads: Vec::new() })).await?;
-    if !outcome.done {
-        remove(store, (0..chunks.len()).map(chunk)).await;
-        return Err(changed());
+    match answer(store.transact(Transaction { conditions, steps, reads: Vec::new() })).await {
+        Ok(outcome) if outcome.done => Ok(Written::Made((outcome.revision, new))),
+        Err(error) if !error.is_certainly_not_done() => Ok(Written::Unknown(new, away(&error))),
+        refused => {
+            remove(store, (0..chunks.len()).map(chunk)).await;
+            refused.map(|_| Written::Passed).map_err(|error| away(&error))
+        }
     }
-    Ok((outcome.revision, new))
 }
 
 /// What was written for a change that was not made: nobody refers to it.
@@ -176,8 +235,9 @@ async fn remove(store: &dyn ClusterStore, keys: impl Iterator<Item = String>) {
     }
 }
 
-fn changed() -> Problem {
-    Problem::new(Code::WrongState, "Somebody has changed the configuration on another node at the same time.")
+/// Others have changed it again and again while this change was tried.
+pub(crate) fn passed() -> Problem {
+    Problem::new(Code::WrongState, "The configuration was changed on other nodes at the same time, again and again.")
         .todo("Nothing was changed. Try again.")
 }
 
@@ -202,6 +262,18 @@ mod tests {
         ConfigSeal::new(b"secret", &ClusterName::new("c").expect("a name"))
     }
 
+    fn made(written: Result<Written, Problem>) -> (Revision, ConfigHead) {
+        match written.expect("an answer") {
+            Written::Made(head) => head,
+            Written::Passed => panic!("somebody else's came first"),
+            Written::Unknown(_, problem) => panic!("{problem}"),
+        }
+    }
+
+    fn is_passed(written: Result<Written, Problem>) -> bool {
+        matches!(written, Ok(Written::Passed))
+    }
+
     async fn keys(store: &LocalStore, cluster: &ClusterName) -> usize {
         let all = store.get(Range::Prefix(cluster.root() + "config/")).await.expect("readable");
         all.found.len()
@@ -216,10 +288,10 @@ mod tests {
         assert!(empty.head.is_none() && empty.config.is_none());
         // Of one chunk, of three, and of one again.
         let (small, large) = (shared(2, 10), shared(30, 100_000));
-        let first = write(&store, &cluster, &seal(), None, &small).await.expect("written");
-        assert!(write(&store, &cluster, &seal(), None, &large).await.is_err(), "somebody was first");
+        let first = made(write(&store, &cluster, &seal(), None, &small).await);
+        assert!(is_passed(write(&store, &cluster, &seal(), None, &large).await), "somebody was first");
         assert_eq!(keys(&store, &cluster).await, 2);
-        let second = write(&store, &cluster, &seal(), Some(&first), &large).await.expect("written");
+        let second = made(write(&store, &cluster, &seal(), Some(&first), &large).await);
         assert_eq!(second.1.chunks, 3);
         assert_eq!(keys(&store, &cluster).await, 4, "what was before is gone");
         let stored = read(&store, &cluster, &seal(), Some(first.0)).await.expect("readable").expect("news");
@@ -230,10 +302,33 @@ mod tests {
             read(&store, &cluster, &seal(), Some(second.0)).await.expect("readable").is_none(),
             "nothing new"
         );
-        assert!(write(&store, &cluster, &seal(), Some(&first), &large).await.is_err(), "changed meanwhile");
+        assert!(is_passed(write(&store, &cluster, &seal(), Some(&first), &large).await), "changed meanwhile");
         assert_eq!(keys(&store, &cluster).await, 4, "what was not taken leaves nothing");
-        write(&store, &cluster, &seal(), Some(&second), &small).await.expect("written");
+        made(write(&store, &cluster, &seal(), Some(&second), &small).await);
         assert_eq!(keys(&store, &cluster).await, 2);
+    }
+
+    #[tokio::test]
+    async fn of_a_change_without_an_answer_the_head_says_what_became() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let store = LocalStore::open(dir.path()).expect("a store");
+        let cluster = ClusterName::new("c").expect("a name");
+        let first = made(write(&store, &cluster, &seal(), None, &shared(1, 10)).await);
+        let tried = |chance: u64| ConfigHead {
+            revision: (((first.1.revision >> CHANCE_BITS) + 1) << CHANCE_BITS) | chance,
+            ..first.1.clone()
+        };
+        let fate = async |tried: &ConfigHead| {
+            became_of(&store, &cluster, Some(&first), tried).await.expect("an answer")
+        };
+        assert!(matches!(fate(&tried(1)).await, Fate::Open), "it may be on its way");
+        let second = made(write(&store, &cluster, &seal(), Some(&first), &shared(2, 10)).await);
+        assert!(matches!(fate(&second.1).await, Fate::Made(head) if head.0 == second.0));
+        let other = tried((second.1.revision & 1) ^ 1);
+        assert!(matches!(fate(&other).await, Fate::Passed), "another one has its number");
+        made(write(&store, &cluster, &seal(), Some(&second), &shared(3, 10)).await);
+        assert!(matches!(fate(&other).await, Fate::Lost));
+        assert!(matches!(fate(&second.1).await, Fate::Lost), "it may be in what came after");
     }
 
     #[tokio::test]
@@ -241,7 +336,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let store = LocalStore::open(dir.path()).expect("a store");
         let cluster = ClusterName::new("c").expect("a name");
-        let (_, head) = write(&store, &cluster, &seal(), None, &shared(1, 5)).await.expect("written");
+        let (_, head) = made(write(&store, &cluster, &seal(), None, &shared(1, 5)).await);
         let key = Key::ConfigChunk(head.revision, 0).path(&cluster);
         for content in [vec![b' '; usize::try_from(head.length).expect("short")], Vec::new()] {
             let steps = vec![Step::Put(key.clone(), content)];
@@ -257,7 +352,7 @@ mod tests {
         let store = LocalStore::open(dir.path()).expect("a store");
         let cluster = ClusterName::new("c").expect("a name");
         let config = shared(1, 5);
-        let (at, head) = write(&store, &cluster, &seal(), None, &config).await.expect("written");
+        let (at, head) = made(write(&store, &cluster, &seal(), None, &config).await);
         let key = Key::ConfigChunk(head.revision, 0).path(&cluster);
         let chunk = store.get(Range::Key(key.clone())).await.expect("readable").found.remove(0).value;
         assert!(!chunk.windows(5).any(|part| part == b"iiiii"), "nothing of it is in the store plainly");

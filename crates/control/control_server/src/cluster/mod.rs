@@ -49,7 +49,7 @@ use cluster_join::{Standing, standing};
 use cluster_node::{ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
-use cluster_store::{ClusterStore, Condition, Range, Step, Transaction};
+use cluster_store::{ClusterStore, Condition, Range, Revision, Step, Transaction};
 use control_api::{Code, Problem};
 use parking_lot::Mutex;
 use smb_users::{SealingKey, Users};
@@ -390,17 +390,25 @@ impl Cluster {
         is: impl Fn(&Owner) -> bool,
         (key, value): (Key, Vec<u8>),
     ) -> bool {
-        let owner = Key::Owner(pool).path(&self.name);
+        let (owner, key) = (Key::Owner(pool).path(&self.name), key.path(&self.name));
         let Ok(found) = self.store.get(Range::Key(owner.clone())).await else { return false };
         let Some(found) = found.found.first() else { return true };
         if !Owner::decode(&found.value).is_ok_and(|owner| is(&owner)) {
             return true;
         }
+        self.replace(key, value, Condition::Modified(owner, found.modified)).await
+    }
+
+    /// Writes a value that only this node writes, on a condition. What an earlier try may still have on its way does not come after this.
+    /// False: it has to be tried again.
+    async fn replace(&self, key: String, value: Vec<u8>, on: Condition) -> bool {
+        let Ok(before) = self.store.get(Range::Key(key.clone())).await else { return false };
+        let before = before.found.first().map_or(Revision(0), |found| found.modified);
         let transaction = Transaction {
-            conditions: vec![Condition::Modified(owner, found.modified)],
-            steps: vec![Step::Put(key.path(&self.name), value)],
+            conditions: vec![on, Condition::Modified(key.clone(), before)],
+            steps: vec![Step::Put(key, value)],
             reads: Vec::new(),
         };
-        self.store.transact(transaction).await.is_ok()
+        self.store.transact(transaction).await.is_ok_and(|outcome| outcome.done)
     }
 }

@@ -6,6 +6,7 @@
 //! Only members can write there, so node N does what it finds as for the one who is named in it, and puts it into its own record of changes, too.
 //! Whoever waits no longer takes the order away: what was not begun by then is never done.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +16,10 @@ use cluster_store::keys::{Key, NodeId};
 use cluster_store::values::{NodeOrder, NodeVerb, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
 use control_api::{Code, Problem, Proof, Role};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::Cluster;
@@ -71,6 +75,48 @@ impl Drop for Asked {
         let store = self.store.clone();
         // One that stays, because the store is away, is taken away by whoever it is for.
         self.runtime.spawn(async move { store.transact(gone).await });
+    }
+}
+
+/// What this node does for others now. It outlives a look at the store that breaks off.
+struct AtWork {
+    /// Nothing was looked at yet in this life of the node.
+    is_first: bool,
+    places: Arc<Semaphore>,
+    keys: Arc<Mutex<BTreeSet<String>>>,
+    /// Ends what is under way with the node.
+    tasks: JoinSet<()>,
+}
+
+impl AtWork {
+    fn new() -> Self {
+        let places = Arc::new(Semaphore::new(AT_ONCE));
+        Self { is_first: true, places, keys: Arc::default(), tasks: JoinSet::new() }
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.keys.lock().contains(key)
+    }
+
+    /// A place for an order that is not at work yet.
+    fn place(&mut self, key: &str) -> Option<Place> {
+        while self.tasks.try_join_next().is_some() {}
+        let place = self.places.clone().try_acquire_owned().ok()?;
+        let fresh = self.keys.lock().insert(key.to_owned());
+        fresh.then(|| Place { key: key.to_owned(), keys: self.keys.clone(), _place: place })
+    }
+}
+
+/// An order at work.
+struct Place {
+    key: String,
+    keys: Arc<Mutex<BTreeSet<String>>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.keys.lock().remove(&self.key);
     }
 }
 
@@ -141,47 +187,65 @@ impl Cluster {
     /// Does what other nodes ask of this one, for ever.
     pub(super) async fn serve_orders(self: Arc<Self>, node: Arc<dyn Obeys>) {
         let prefix = format!("{}orders/{:05}/", self.name.root(), self.me.number());
+        let mut at_work = AtWork::new();
         loop {
-            if let Err(error) = self.serve_orders_once(&prefix, &node).await {
+            if let Err(error) = self.serve_orders_once(&prefix, &node, &mut at_work).await {
                 tracing::debug!("what other nodes ask of this one cannot be seen: {error}");
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
+    /// Until changes cannot be seen any more: what was begun goes on meanwhile.
     async fn serve_orders_once(
         self: &Arc<Self>,
         prefix: &str,
         node: &Arc<dyn Obeys>,
+        at_work: &mut AtWork,
     ) -> Result<(), StoreError> {
         let there = self.store.get(Range::Prefix(prefix.to_owned())).await?;
         let mut watch = self.store.watch(prefix.to_owned(), there.revision).await?;
-        // Of the life before: nobody knows how far it came, and who asked has been told that it does not answer.
         for left in there.found {
-            let gone = Transaction { steps: vec![Step::Delete(left.key)], ..Transaction::default() };
-            self.store.transact(gone).await?;
-        }
-        let places = Arc::new(tokio::sync::Semaphore::new(AT_ONCE));
-        let mut working = tokio::task::JoinSet::new();
-        loop {
-            let changes = watch.next().await?;
-            while working.try_join_next().is_some() {}
-            for found in changes.into_iter().filter_map(|change| change.now) {
-                let Ok(order) = NodeOrder::decode(&found.value) else { continue };
-                if order.begun || order.answer.is_some() {
-                    continue;
+            match NodeOrder::decode(&left.value) {
+                Ok(order) if !at_work.is_first && !order.begun && order.answer.is_none() => {
+                    self.take_up(left, order, node, at_work);
                 }
-                // One that finds no place is not begun, and whoever asks is told.
-                let Ok(place) = places.clone().try_acquire_owned() else { continue };
-                let (this, node) = (self.clone(), node.clone());
-                working.spawn(async move {
-                    let _place = place;
-                    if let Err(error) = this.obey(found.key, found.modified, order, &*node).await {
-                        tracing::warn!("an order of another node cannot be answered: {error}");
-                    }
-                });
+                // Whoever asked takes it away.
+                Ok(order) if !at_work.is_first && (order.answer.is_some() || at_work.has(&left.key)) => {}
+                // Of the life before: nobody knows how far it came, and who asked has been told that it does not answer.
+                _ => {
+                    let gone = Transaction { steps: vec![Step::Delete(left.key)], ..Transaction::default() };
+                    self.store.transact(gone).await?;
+                }
             }
         }
+        at_work.is_first = false;
+        loop {
+            for found in watch.next().await?.into_iter().filter_map(|change| change.now) {
+                let Ok(order) = NodeOrder::decode(&found.value) else { continue };
+                if !order.begun && order.answer.is_none() {
+                    self.take_up(found, order, node, at_work);
+                }
+            }
+        }
+    }
+
+    /// Begins an order. One that finds no place is not begun, and whoever asks is told.
+    fn take_up(
+        self: &Arc<Self>,
+        found: cluster_store::Found,
+        order: NodeOrder,
+        node: &Arc<dyn Obeys>,
+        at_work: &mut AtWork,
+    ) {
+        let Some(place) = at_work.place(&found.key) else { return };
+        let (this, node) = (self.clone(), node.clone());
+        at_work.tasks.spawn(async move {
+            let _place = place;
+            if let Err(error) = this.obey(found.key, found.modified, order, &*node).await {
+                tracing::warn!("an order of another node cannot be answered: {error}");
+            }
+        });
     }
 
     async fn obey(
@@ -208,7 +272,7 @@ impl Cluster {
         self.change_order(&key, begun, &order).await.map(drop)
     }
 
-    /// Writes an order if it is there as it was seen; its revision then.
+    /// Writes an order if it is there as it was seen; its revision then. Again while the store does not answer: whoever asked waits for it.
     async fn change_order(
         &self,
         key: &str,
@@ -216,12 +280,23 @@ impl Cluster {
         order: &NodeOrder,
     ) -> Result<Option<Revision>, StoreError> {
         let value = order.encode().map_err(|why| StoreError::NotDone(why.to_string()))?;
-        let transaction = Transaction {
-            conditions: vec![Condition::Modified(key.to_owned(), seen)],
-            steps: vec![Step::Put(key.to_owned(), value)],
-            reads: Vec::new(),
-        };
-        let outcome = self.store.transact(transaction).await?;
-        Ok(outcome.done.then_some(outcome.revision))
+        let until = tokio::time::Instant::now() + ANSWERED_WITHIN;
+        loop {
+            let transaction = Transaction {
+                conditions: vec![Condition::Modified(key.to_owned(), seen)],
+                steps: vec![Step::Put(key.to_owned(), value.clone())],
+                reads: vec![key.to_owned()],
+            };
+            match self.store.transact(transaction).await {
+                Ok(outcome) if outcome.done => return Ok(Some(outcome.revision)),
+                // An earlier try may have been made without an answer: nobody else writes this.
+                Ok(outcome) => {
+                    let there = outcome.reads.into_iter().flatten().next();
+                    return Ok(there.filter(|found| found.value == value).map(|found| found.modified));
+                }
+                Err(error) if tokio::time::Instant::now() >= until => return Err(error),
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
     }
 }

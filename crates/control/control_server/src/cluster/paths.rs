@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cluster_node::Status;
 use cluster_store::keys::{Key, NodeId, PATHS, PoolId};
 use cluster_store::values::{MAX_PORTALS, NodePaths, NodePortal, PoolVolumes, Value as _};
-use cluster_store::{Condition, Range, Step, Transaction};
+use cluster_store::{Condition, Range};
 use control_api::{Code, Problem};
 use parking_lot::Mutex;
 use scsi_disk::AccessState;
@@ -30,12 +30,22 @@ struct Told {
     pools: BTreeMap<Uuid, Uuid>,
 }
 
+/// What this node says of its own ways.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Own {
+    /// Its portals. None until they are known in this life of the node: those of the life before stand until then, so that a restart takes no
+    /// way from any initiator.
+    portals: Option<Vec<NodePortal>>,
+    /// Where other nodes bring commands.
+    forward: String,
+}
+
 /// What is known of the ways to LUNs, and what this node has said of its own.
 pub(super) struct Paths {
     /// Where other nodes reach this one: stands for its portals that listen on all addresses.
     own_address: Option<IpAddr>,
     told: Mutex<Told>,
-    own: Mutex<NodePaths>,
+    own: Mutex<Own>,
     own_volumes: Mutex<BTreeMap<Uuid, Vec<Uuid>>>,
 }
 
@@ -162,7 +172,7 @@ impl Cluster {
         portals.sort();
         portals.dedup();
         portals.truncate(MAX_PORTALS);
-        self.say_own(|own| own.portals = portals);
+        self.say_own(|own| own.portals = Some(portals));
     }
 
     /// Says where other nodes bring commands for LUNs of this node's pools.
@@ -176,7 +186,7 @@ impl Cluster {
         self.paths.told.lock().nodes.get(&node)?.forward.parse().ok()
     }
 
-    fn say_own(self: &Arc<Self>, change: impl FnOnce(&mut NodePaths)) {
+    fn say_own(self: &Arc<Self>, change: impl FnOnce(&mut Own)) {
         let said = {
             let mut own = self.paths.own.lock();
             let before = own.clone();
@@ -194,15 +204,20 @@ impl Cluster {
         });
     }
 
-    async fn write_own(&self, said: &NodePaths) -> bool {
-        let Ok(value) = said.encode() else { return true };
-        let transaction = Transaction {
-            // A node that was removed leaves nothing behind.
-            conditions: vec![Condition::Present(Key::Member(self.me).path(&self.name))],
-            steps: vec![Step::Put(Key::NodePaths(self.me).path(&self.name), value)],
-            reads: Vec::new(),
+    async fn write_own(&self, said: &Own) -> bool {
+        let key = Key::NodePaths(self.me).path(&self.name);
+        let portals = match &said.portals {
+            Some(portals) => portals.clone(),
+            None => {
+                let Ok(found) = self.store.get(Range::Key(key.clone())).await else { return false };
+                let before = found.found.first().and_then(|found| NodePaths::decode(&found.value).ok());
+                before.map(|before| before.portals).unwrap_or_default()
+            }
         };
-        self.store.transact(transaction).await.is_ok_and(|outcome| outcome.done)
+        let Ok(value) = (NodePaths { portals, forward: said.forward.clone() }).encode() else { return true };
+        // A node that was removed leaves nothing behind.
+        let member = Condition::Present(Key::Member(self.me).path(&self.name));
+        self.replace(key, value, member).await
     }
 
     /// Says which volumes a pool of this node has, for as long as the node owns it.

@@ -76,7 +76,7 @@ impl SharedUsers for UsersInStore {
         *self.known.lock() == Revision(0)
     }
 
-    fn replace(&self, sealed: Vec<u8>) -> Result<(), String> {
+    fn replace(&self, sealed: Vec<u8>) -> Result<bool, String> {
         if sealed.len() > MAX_VALUE {
             return Err(format!("they take {} bytes, {MAX_VALUE} are allowed in a cluster", sealed.len()));
         }
@@ -87,11 +87,10 @@ impl SharedUsers for UsersInStore {
             reads: Vec::new(),
         };
         let outcome = self.ask(self.store.transact(transaction))?;
-        if !outcome.done {
-            return Err("somebody has changed them on another node at the same time; try again".into());
+        if outcome.done {
+            *self.known.lock() = outcome.revision;
         }
-        *self.known.lock() = outcome.revision;
-        Ok(())
+        Ok(outcome.done)
     }
 
     fn blocking(&self, work: &mut dyn FnMut()) {

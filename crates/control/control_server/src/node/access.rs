@@ -8,7 +8,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::HeaderMap;
 use control_api::{
-    ApiToken, ApiTokenCreate, ApiTokenCreated, Code, Done, HttpStatus, HttpUpdate, Issue, Problem, Severity,
+    ApiToken, ApiTokenCreate, ApiTokenCreated, Code, Done, HttpConfig, HttpStatus, HttpUpdate, Issue, Problem,
+    Severity,
 };
 use health_rules::FindingCode;
 use shard_runtime::Monotonic;
@@ -147,12 +148,14 @@ impl Node {
         let (operators, viewers) = (groups(operators)?, groups(viewers)?);
         self.change(|config| {
             let http = &mut config.http;
-            http.listen = listen.unwrap_or_else(|| http.listen.clone());
-            http.names = names.unwrap_or_else(|| http.names.clone());
-            http.certificate = certificate.unwrap_or_else(|| http.certificate.clone());
-            http.key = key.unwrap_or_else(|| http.key.clone());
-            http.operators = operators.unwrap_or_else(|| http.operators.clone());
-            http.viewers = viewers.unwrap_or_else(|| http.viewers.clone());
+            *http = HttpConfig {
+                listen: listen.clone().unwrap_or_else(|| http.listen.clone()),
+                names: names.clone().unwrap_or_else(|| http.names.clone()),
+                certificate: certificate.clone().unwrap_or_else(|| http.certificate.clone()),
+                key: key.clone().unwrap_or_else(|| http.key.clone()),
+                operators: operators.clone().unwrap_or_else(|| http.operators.clone()),
+                viewers: viewers.clone().unwrap_or_else(|| http.viewers.clone()),
+            };
             Ok(())
         })
         .await?;
@@ -181,6 +184,7 @@ impl Node {
         let tried = self.config.with(|config| config.http.clone());
         self.change(|config| {
             let http = &mut config.http;
+            let before = before.clone();
             (http.listen, http.names) = (before.listen, before.names);
             (http.certificate, http.key) = (before.certificate, before.key);
             if http.operators == tried.operators {

@@ -57,7 +57,7 @@ impl Node {
                     "Nothing was changed. Look at what it is now with `holdfast config show`, and try again.",
                 ));
             }
-            *config = want;
+            *config = want.clone();
             Ok(())
         })?;
         // What follows goes by the configuration as it is then: nobody has to wait for pools.

@@ -163,14 +163,26 @@ impl Node {
         };
         let named = given.and_then(|()| self.name_pool(&request.name, guid));
         if let Err(problem) = named {
-            // Nobody knows of it yet.
-            if let Err(problem) = self.backends.owner.forget(guid).await {
-                tracing::warn!(%problem, "what the cluster keeps of a pool that was not made stays");
+            // The configuration of all nodes may have it though nobody has answered: then it is not undone.
+            let certain = self.config.catch_up().is_ok();
+            if self.config.with(|config| config.pools.iter().any(|pool| pool.guid == guid)) {
+                tracing::info!(%problem, "a pool was made, which was not known at first");
+            } else if !certain {
+                return Err(problem.todo(format!(
+                    "Whether pool {} was made is not known, so it stays on its disks. When etcd can be reached, look with `holdfast pool list`; \
+                     what is not there is made again with `--overwrite-foreign`.",
+                    request.name
+                )));
+            } else {
+                // Nobody knows of it yet.
+                if let Err(problem) = self.backends.owner.forget(guid).await {
+                    tracing::warn!(%problem, "what the cluster keeps of a pool that was not made stays");
+                }
+                if let Err(problem) = handle.destroy(disks.to_vec()).await {
+                    tracing::warn!(%problem, "a pool that was not made is left on its disks");
+                }
+                return Err(problem);
             }
-            if let Err(problem) = handle.destroy(disks.to_vec()).await {
-                tracing::warn!(%problem, "a pool that was not made is left on its disks");
-            }
-            return Err(problem);
         }
         drop(handle);
         // It comes up: its disks stay open.

@@ -430,13 +430,13 @@ impl Node {
                 disk.media = Some(media).filter(|media| *media != MediaType::Unspecified);
             }
             for (text, update) in [
-                (&mut disk.enclosure, update.enclosure),
-                (&mut disk.slot, update.slot),
-                (&mut disk.model, update.model),
-                (&mut disk.serial, update.serial),
+                (&mut disk.enclosure, &update.enclosure),
+                (&mut disk.slot, &update.slot),
+                (&mut disk.model, &update.model),
+                (&mut disk.serial, &update.serial),
             ] {
                 if let Some(update) = update {
-                    *text = Some(update).filter(|text| !text.is_empty());
+                    *text = Some(update.clone()).filter(|text| !text.is_empty());
                 }
             }
             Ok(())

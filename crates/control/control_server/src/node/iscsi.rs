@@ -11,7 +11,7 @@ impl Node {
     /// Changes the configuration and puts the change into effect.
     pub(super) async fn change<T>(
         &self,
-        change: impl FnOnce(&mut Config) -> Result<T, Problem>,
+        change: impl FnMut(&mut Config) -> Result<T, Problem>,
     ) -> Result<T, Problem> {
         let value = self.config.change(change)?;
         self.reconcile().await;
@@ -82,7 +82,7 @@ impl Node {
             if config.targets.iter().any(|there| there.name == target.name) {
                 return Err(taken("target", &target.name));
             }
-            config.targets.push(target);
+            config.targets.push(target.clone());
             Ok(())
         })
         .await?;
@@ -111,8 +111,18 @@ impl Node {
         if !told.is_empty() {
             confirm(name, update.confirm.as_deref(), || told)?;
         }
+        let of = |config: &Config| config.targets.iter().find(|target| target.name == name).cloned();
+        let (was, becomes) = (of(&before), of(&after));
+        // Only this target: what else another node has changed meanwhile stays.
         self.change(|config| {
-            *config = after;
+            let there = config.targets.iter_mut().find(|target| target.name == name);
+            match (there.filter(|there| Some(&**there) == was.as_ref()), &becomes) {
+                (Some(there), Some(becomes)) => *there = becomes.clone(),
+                _ => {
+                    let detail = format!("Target {name} has just been changed on another node.");
+                    return Err(Problem::new(Code::WrongState, detail).todo("Nothing was changed. Look at it, and try again."));
+                }
+            }
             Ok(())
         })
         .await?;
@@ -155,7 +165,7 @@ impl Node {
                 return Err(taken("initiator group", &group.name));
             }
             config.groups.push(group.clone());
-            Ok(group)
+            Ok(group.clone())
         })
         .await
     }
@@ -238,7 +248,7 @@ impl Node {
             if config.portals.iter().any(|there| there.address == portal.address) {
                 return Err(taken("portal", &portal.address));
             }
-            config.portals.push(portal);
+            config.portals.push(portal.clone());
             Ok(())
         })
         .await?;

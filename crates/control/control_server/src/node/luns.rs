@@ -150,7 +150,9 @@ impl Node {
         let made = self.lun_file(&request, &lun.volume, &lun.path, lun.block_size).await?;
         let _turns = self.turn_of_volume(&lun.volume).await?;
         if let Err(problem) = self.add_lun(&request, &lun).await {
-            if made && self.refuse_lun_data(&lun.volume, &lun.path).await.is_ok() {
+            // All nodes may have it though the store has not answered: its file stays until that is known.
+            let certain = self.config.catch_up().is_ok();
+            if made && certain && self.refuse_lun_data(&lun.volume, &lun.path).await.is_ok() {
                 // The first problem is the one to tell.
                 let _ = self.remove_file(&lun.volume, &lun.path).await;
             }
@@ -348,7 +350,7 @@ impl Node {
         let changing = self.changes.lock().await;
         self.config.change(|config| {
             let lun = find(&mut config.luns, name)?;
-            if let Some(place) = place {
+            if let Some(place) = &place {
                 place.put(lun);
             }
             if let Some(state) = request.state {

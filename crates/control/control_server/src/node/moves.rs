@@ -20,9 +20,9 @@ pub(super) struct LunPlace {
 }
 
 impl LunPlace {
-    pub(super) fn put(self, lun: &mut LunConfig) {
+    pub(super) fn put(&self, lun: &mut LunConfig) {
         (lun.volume, lun.volume_guid, lun.path, lun.guid) =
-            (self.volume, self.volume_guid, self.path, self.guid);
+            (self.volume.clone(), self.volume_guid, self.path.clone(), self.guid);
     }
 }
 

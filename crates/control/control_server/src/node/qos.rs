@@ -114,7 +114,7 @@ impl Node {
             }
             config.qos_policies.push(Policy {
                 guid,
-                name: request.name,
+                name: request.name.clone(),
                 kind: request.kind,
                 min_iops: request.min_iops,
                 max_iops: request.max_iops,
@@ -134,8 +134,8 @@ impl Node {
                 let guid = find(config, word)?.guid;
                 let policy = config.qos_policies.iter_mut().find(|policy| policy.guid == guid);
                 if let Some(policy) = policy {
-                    if let Some(name) = update.name {
-                        policy.name = name;
+                    if let Some(name) = &update.name {
+                        policy.name.clone_from(name);
                     }
                     policy.min_iops = changed(policy.min_iops, update.min_iops);
                     policy.max_iops = changed(policy.max_iops, update.max_iops);

@@ -48,15 +48,15 @@ impl Subject {
     }
 
     /// Gives it a policy in place of the one that it has, or none.
-    fn set_policy(self, config: &mut Config, policy: Option<Uuid>) {
+    fn set_policy(&self, config: &mut Config, policy: Option<Uuid>) {
         match self {
             Self::Lun(lun) => {
-                config.qos_assignments.retain(|row| row.lun != lun);
-                config.qos_assignments.extend(policy.map(|policy| Assignment { lun, policy }));
+                config.qos_assignments.retain(|row| row.lun != *lun);
+                config.qos_assignments.extend(policy.map(|policy| Assignment { lun: lun.clone(), policy }));
             }
             Self::Place(place) => {
-                config.qos_places.retain(|row| !same(row, &place));
-                config.qos_places.extend(policy.map(|policy| Place { policy, ..place }));
+                config.qos_places.retain(|row| !same(row, place));
+                config.qos_places.extend(policy.map(|policy| Place { policy, ..place.clone() }));
             }
         }
     }

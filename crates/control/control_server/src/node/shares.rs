@@ -138,7 +138,7 @@ impl Node {
         {
             let _changing = self.changes.lock().await;
             self.config.change(|config| {
-                config.shares.push(share);
+                config.shares.push(share.clone());
                 Ok(())
             })?;
         }
@@ -265,7 +265,7 @@ impl Node {
             self.config.change(|config| {
                 let there = config.shares.iter_mut().find(|there| same(&there.name, &name));
                 match there.filter(|there| **there == before) {
-                    Some(there) => *there = share,
+                    Some(there) => *there = share.clone(),
                     None => return Err(just_changed(&name)),
                 }
                 Ok(())

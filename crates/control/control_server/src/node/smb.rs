@@ -60,7 +60,7 @@ impl Node {
                 max_dialect,
                 interfaces,
                 constraints,
-            } = update;
+            } = update.clone();
             smb.name = name.unwrap_or_else(|| smb.name.clone());
             smb.domain = domain.unwrap_or_else(|| smb.domain.clone());
             smb.listen = listen.unwrap_or_else(|| smb.listen.clone());
@@ -87,7 +87,7 @@ impl Node {
                 "Choose an address of this machine and a port that is free; ports below 1024 are for root. Nothing was changed.",
             );
             self.change(|config| {
-                config.smb = before;
+                config.smb = before.clone();
                 Ok(())
             })
             .await?;

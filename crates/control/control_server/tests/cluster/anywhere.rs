@@ -120,3 +120,27 @@ fn what_is_made_on_a_volume_is_made_where_that_is() {
         node.stop();
     }
 }
+
+/// etcd loses its leader while a node does what another one has asked of it: it is done, and whoever asked is told so.
+#[test]
+fn what_was_begun_for_another_node_is_finished_though_watches_break_off() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let second = world.start(2);
+    comes("the other node takes part", || second.takes_part());
+    // The move cannot be written down for now.
+    *world.store.about.lock().expect("a lock") = Some("/owner");
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| second.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" })));
+        comes("it is begun", || world.store.holds("/orders/", "\"begun\":true"));
+        world.store.break_watches();
+        *world.store.about.lock().expect("a lock") = None;
+        asked.join().expect("it is told that it was done");
+    });
+    comes("it has moved", || second.pool("p") == ("n2".into(), "online".into()));
+    for node in [first, second] {
+        node.stop();
+    }
+}

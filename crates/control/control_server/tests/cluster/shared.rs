@@ -5,6 +5,10 @@ use smb_protocol::security::Sid;
 
 use crate::world::{Member, World, comes, make};
 
+/// What each of two administrators makes.
+const GROUPS: usize = 30;
+const USERS: usize = 5;
+
 fn has_user(node: &Member, name: &str) -> bool {
     let users = node.get("/v1/users");
     users["items"].as_array().into_iter().flatten().any(|user| user["name"] == name)
@@ -51,6 +55,40 @@ fn a_change_on_one_node_is_one_on_all() {
     assert!(has_user(&second, "bob"));
     comes("it takes over what is nobody's", || second.serves("m", "s"));
     second.stop();
+}
+
+/// Two administrators who do not know of each other: nobody is refused for what the other one does.
+#[test]
+fn changes_on_two_nodes_at_the_same_time_are_all_made() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    let second = world.start(2);
+    let many = |node: &Member, who: &str| {
+        for number in 0..GROUPS {
+            let name = format!("{who}{number}");
+            let group = json!({ "name": name, "initiators": [format!("iqn.2026-11.example:{name}")] });
+            node.send("POST", "/v1/initiator-groups", &group);
+            if number < USERS {
+                node.send("POST", "/v1/users", &json!({ "name": name, "password": "correct horse" }));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| many(&second, "b"));
+        many(&first, "a");
+        other.join().expect("nothing is refused");
+    });
+    for node in [&first, &second] {
+        let groups = || node.get("/v1/config")["initiator_group"].as_array().map_or(0, Vec::len);
+        comes("it has all groups", || groups() == 2 * GROUPS);
+        comes("it has all users", || {
+            (0..USERS).all(|number| has_user(node, &format!("a{number}")) && has_user(node, &format!("b{number}")))
+        });
+    }
+    for node in [first, second] {
+        node.stop();
+    }
 }
 
 /// A user who is made anew under the name of another is somebody else, also where the change is heard of late.

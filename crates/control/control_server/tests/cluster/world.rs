@@ -9,7 +9,8 @@ use std::time::Duration;
 use cluster_node::{Incarnations, LinkTls, Settings, Timings, node_name};
 use cluster_store::keys::{ClusterName, NodeId};
 use cluster_store::{
-    ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, StoreFuture, Transaction, Watch,
+    Change, ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, StoreError, StoreFuture, Transaction,
+    Watch,
 };
 use control_server::cluster::{Membership, NodeMode};
 use control_server::memory::{Machine, MemoryAddresses, MemoryIscsi, MemorySmb};
@@ -55,6 +56,10 @@ pub(crate) struct Silent {
     pub(crate) silences: AtomicUsize,
     /// How many wait for it in vain to read something.
     pub(crate) reading: AtomicUsize,
+    /// Counts how often all watches broke off, as when etcd loses its leader.
+    broken: tokio::sync::watch::Sender<u64>,
+    /// How often nodes began to watch what others ask of them.
+    order_watches: AtomicUsize,
 }
 
 impl Silent {
@@ -68,6 +73,13 @@ impl Silent {
 }
 
 impl Silent {
+    /// All watches break off. Until both nodes watch again what others ask of them.
+    pub(crate) fn break_watches(&self) {
+        let before = self.order_watches.load(Ordering::Relaxed);
+        self.broken.send_modify(|times| *times += 1);
+        comes("they watch again", || self.order_watches.load(Ordering::Relaxed) >= before + 2);
+    }
+
     /// Whether the value of a key with this in its name has this text in it.
     pub(crate) fn holds(&self, about: &str, text: &str) -> bool {
         let runtime = Builder::new_current_thread().build().expect("a runtime");
@@ -95,7 +107,29 @@ impl ClusterStore for Silent {
     }
 
     fn watch(&self, prefix: String, after: Revision) -> StoreFuture<'_, Box<dyn Watch>> {
-        self.store.watch(prefix, after)
+        let broken = self.broken.subscribe();
+        self.order_watches.fetch_add(usize::from(prefix.contains("/orders/")), Ordering::Relaxed);
+        Box::pin(async move {
+            let inner = self.store.watch(prefix, after).await?;
+            Ok(Box::new(Breaks { inner, broken }) as Box<dyn Watch>)
+        })
+    }
+}
+
+/// A watch that breaks off with all others.
+struct Breaks {
+    inner: Box<dyn Watch>,
+    broken: tokio::sync::watch::Receiver<u64>,
+}
+
+impl Watch for Breaks {
+    fn next(&mut self) -> StoreFuture<'_, Vec<Change>> {
+        Box::pin(async {
+            tokio::select! {
+                changes = self.inner.next() => changes,
+                _ = self.broken.changed() => Err(StoreError::NotDone("no leader".into())),
+            }
+        })
     }
 }
 
@@ -145,6 +179,8 @@ impl World {
             about: Mutex::new(None),
             silences: AtomicUsize::new(0),
             reading: AtomicUsize::new(0),
+            broken: tokio::sync::watch::Sender::new(0),
+            order_watches: AtomicUsize::new(0),
         };
         Self { machine, store: Arc::new(store), authority: Authority::new(), dir }
     }
