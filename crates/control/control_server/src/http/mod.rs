@@ -7,6 +7,7 @@ mod finding_handlers;
 mod gate;
 mod handlers;
 mod headers;
+mod look;
 mod node_handlers;
 mod pages;
 mod parts;
@@ -52,6 +53,7 @@ fn most_bytes(route: &Route) -> Option<usize> {
 pub(crate) fn router(node: Arc<Node>) -> Router {
     let mut router = Router::new();
     let remembered = Arc::<relay::Remembered>::default();
+    let looks = look::Looks::new(&node);
     for route in ROUTES {
         let filter = match route.method {
             RouteMethod::Get => MethodFilter::GET,
@@ -62,7 +64,7 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         };
         // The test below makes sure that there is one.
         if let Some(handler) = handlers::handler(route.id, filter) {
-            let gate = Gate { node: node.clone(), route, remembered: remembered.clone() };
+            let gate = Gate { node: node.clone(), route, remembered: remembered.clone(), looks: looks.clone() };
             let handler = handler
                 // The gate limits it.
                 .layer(DefaultBodyLimit::disable())

@@ -83,6 +83,7 @@ impl Node {
         issues.extend(self.qos_volume_issues());
         issues.extend(self.smb_issues(&shares_here, ready));
         issues.extend(self.http_issues());
+        issues.extend(self.audit().issue());
         issues.extend(self.addresses.issues());
         let cluster = self.cluster_show().await.ok();
         issues.extend(cluster.iter().flat_map(health_rules::of_nodes));

@@ -14,6 +14,7 @@ use super::Call;
 use crate::connection::answer::{Body, Outcome};
 use crate::open::Thing;
 use crate::open::persistence;
+use crate::record::Telling;
 use crate::session::Session;
 
 fn output(status: NtStatus, output: &[u8]) -> Result<Outcome, Outcome> {
@@ -99,11 +100,25 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
                 name_refused(call, session, &file.path(), (class, request.buffer), error)
             })?;
         }
-        InfoType::FILESYSTEM => file.set_volume(VolumeClass(request.class), request.buffer).await?,
+        InfoType::FILESYSTEM => {
+            let class = VolumeClass(request.class);
+            let mut telling = Telling::new(call, session, &open);
+            let set = file.set_volume(class, request.buffer, telling.changes()).await;
+            if class == VolumeClass::CONTROL {
+                telling.ended(&set);
+            } else {
+                telling.nothing();
+            }
+            set?;
+        }
         InfoType::SECURITY => file.set_security(request.security(), request.buffer).await?,
         InfoType::QUOTA => {
             let directory = &call.conn.shared.parts.directory;
-            file.set_quota(request.buffer, &|sid| directory.is_group(sid)).await?;
+            let mut telling = Telling::new(call, session, &open);
+            let set =
+                file.set_quota(request.buffer, &|sid| directory.is_group(sid), telling.changes()).await;
+            telling.ended(&set);
+            set?;
         }
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     }

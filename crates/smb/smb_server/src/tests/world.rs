@@ -32,7 +32,7 @@ use uuid::Uuid;
 
 use super::client::{Client, Got};
 use crate::{
-    Directory, Interfaces, NoPipes, Parts, Queues, ServerConfig, ShareConfig, ShareKind, SharePermission,
+    Directory, Interfaces, NoPipes, NoRecord, Parts, Queues, ServerConfig, ShareConfig, ShareKind, SharePermission,
     ShareRight, Signing, SmbServer, Wanted,
 };
 
@@ -189,6 +189,7 @@ impl World {
             queues: Arc::new(HeldShare(Arc::clone(&gate))),
             interfaces: Arc::new(Admin),
             guid: Guid([9; 16]),
+            record: Arc::new(NoRecord),
             budget: Budget::default(),
         };
         let server =
