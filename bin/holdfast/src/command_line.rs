@@ -1,15 +1,20 @@
 //! Command lines that clap refuses with words that do not say what is wrong: it is said here.
 
+use std::ffi::OsString;
+
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory as _, Error, Parser as _};
 
 use crate::cli::Cli;
 
 /// The command line that these words are.
-pub(crate) fn parse(words: &[String]) -> Result<Cli, Error> {
-    Cli::try_parse_from(words).map_err(|error| match why(words, error.kind()) {
-        Some(why) => Cli::command().error(error.kind(), why),
-        None => error,
+pub(crate) fn parse(words: &[OsString]) -> Result<Cli, Error> {
+    Cli::try_parse_from(words).map_err(|error| {
+        let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        match why(&words, error.kind()) {
+            Some(why) => Cli::command().error(error.kind(), why),
+            None => error,
+        }
     })
 }
 
@@ -59,7 +64,7 @@ mod tests {
     use super::*;
 
     fn said(line: &str) -> String {
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
         match parse(&words) {
             Ok(_) => String::new(),
             Err(error) => {

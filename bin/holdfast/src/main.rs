@@ -72,8 +72,7 @@ fn main() -> ExitCode {
     if let Some(code) = spd::by_name() {
         return code;
     }
-    let words: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let args = match command_line::parse(&words) {
         Ok(args) => args,
         // What `--help` and the like print is no error.

@@ -20,6 +20,7 @@ use crate::system::SystemShards;
 use crate::system::test_volume::TestVolume;
 
 mod pipes;
+mod recorded;
 
 /// What is before the reading of the volume's durable state.
 #[derive(Default)]
