@@ -39,9 +39,9 @@ fn negative(words: &[String], kind: ErrorKind) -> Option<String> {
 }
 
 fn takes_a_value(command: &Command, option: &str) -> bool {
-    let is_it = |argument: &clap::Arg| argument.get_long() == Some(option) && argument.get_action().takes_values();
-    command.get_arguments().any(is_it)
-        || command.get_subcommands().any(|verb| takes_a_value(verb, option))
+    let is_it =
+        |argument: &clap::Arg| argument.get_long() == Some(option) && argument.get_action().takes_values();
+    command.get_arguments().any(is_it) || command.get_subcommands().any(|verb| takes_a_value(verb, option))
 }
 
 /// `volume quota` takes a volume or a verb: a volume that is called like a verb is taken for the verb.
@@ -78,7 +78,10 @@ mod tests {
     fn a_number_below_zero_names_its_option() {
         for (line, wrong) in [
             ("holdfast volume quota set v u --limit -5G", "'-5G' for '--limit': it is below zero"),
-            ("holdfast volume quota --default-warning -1 v", "'-1' for '--default-warning': it is below zero"),
+            (
+                "holdfast volume quota --default-warning -1 v",
+                "'-1' for '--default-warning': it is below zero",
+            ),
             ("holdfast volume create v --size -.5T", "'-.5T' for '--size': it is below zero"),
             ("holdfast lun resize l -5G", "invalid value '-5G': it is below zero"),
             ("holdfast volume create v --size 1G --fixed -5", "invalid value '-5': it is below zero"),
@@ -86,7 +89,10 @@ mod tests {
             let said = said(line);
             assert!(said.contains(wrong), "{line}: {said}");
         }
-        assert!(said("holdfast volume create v --size 1G -x").contains("'-x'"), "others are as clap says them");
+        assert!(
+            said("holdfast volume create v --size 1G -x").contains("'-x'"),
+            "others are as clap says them"
+        );
     }
 
     #[test]

@@ -104,7 +104,13 @@ pub(super) fn section(bundle: &Bundle) -> Section {
     let mut kinds: Vec<Kind<'_>> = kinds.into_values().collect();
     kinds.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| b.last.cmp(a.last)));
     let row = |kind: &Kind<'_>| -> Vec<Value> {
-        vec![json!(kind.count), json!(kind.level), json!(kind.first), json!(kind.last), json!(shown(kind.newest))]
+        vec![
+            json!(kind.count),
+            json!(kind.level),
+            json!(kind.first),
+            json!(kind.last),
+            json!(shown(kind.newest)),
+        ]
     };
     let hidden = kinds.len().saturating_sub(SHOWN) as u64;
     let mut summary = match lines {
@@ -121,7 +127,14 @@ pub(super) fn section(bundle: &Bundle) -> Section {
     if more > 0 {
         summary = format!("{summary}; {} of further kinds not counted", many(more, "line"));
     }
-    Section { name, title, summary, columns, rows: kinds.iter().take(SHOWN).map(row).collect(), ..Section::default() }
+    Section {
+        name,
+        title,
+        summary,
+        columns,
+        rows: kinds.iter().take(SHOWN).map(row).collect(),
+        ..Section::default()
+    }
 }
 
 #[cfg(test)]
@@ -177,13 +190,24 @@ mod tests {
 
     #[test]
     fn a_log_that_somebody_made_up_is_bounded() {
-        let letters = |n: usize| (0..4).map(|at| char::from(b'a' + (n >> (4 * at) & 15) as u8)).collect::<String>();
-        let log: String = (0..10_000).map(|n| format!("x ERROR {} {}\n", letters(n), "ü".repeat(1000))).collect();
+        let letters =
+            |n: usize| (0..4).map(|at| char::from(b'a' + (n >> (4 * at) & 15) as u8)).collect::<String>();
+        let log: String =
+            (0..10_000).map(|n| format!("x ERROR {} {}\n", letters(n), "ü".repeat(1000))).collect();
         let section = of(&log);
         assert_eq!(section.rows.len(), SHOWN);
-        assert!(section.summary.ends_with("4076 kinds not shown; 5904 lines of further kinds not counted"), "{}", section.summary);
+        assert!(
+            section.summary.ends_with("4076 kinds not shown; 5904 lines of further kinds not counted"),
+            "{}",
+            section.summary
+        );
         assert_eq!(section.rows[0][2], json!("-"), "what is no time is not told as one");
-        assert!(section.rows.iter().all(|row| row[4].as_str().is_some_and(|text| text.chars().count() <= LINE + 1)));
+        assert!(
+            section
+                .rows
+                .iter()
+                .all(|row| row[4].as_str().is_some_and(|text| text.chars().count() <= LINE + 1))
+        );
     }
 
     #[test]

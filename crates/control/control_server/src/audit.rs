@@ -81,7 +81,8 @@ impl Audit {
                 minute => *minute = Some((now, 1)),
             }
         }
-        for text in [&mut entry.who, &mut entry.request, &mut entry.object, &mut entry.reason, &mut entry.left_out]
+        for text in
+            [&mut entry.who, &mut entry.request, &mut entry.object, &mut entry.reason, &mut entry.left_out]
         {
             cut(text, TEXT_BYTES);
         }
@@ -124,8 +125,14 @@ impl Audit {
             FindingCode::RecordNotWritten,
             Severity::Error,
             "record of changes",
-            format!("it cannot be written: {why}; {} changes are not in it, and more go on without it", inner.missed),
-            format!("Make room at {}, or mend its file system. The next change tries again.", self.path.display()),
+            format!(
+                "it cannot be written: {why}; {} changes are not in it, and more go on without it",
+                inner.missed
+            ),
+            format!(
+                "Make room at {}, or mend its file system. The next change tries again.",
+                self.path.display()
+            ),
         ))
     }
 

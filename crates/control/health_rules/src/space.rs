@@ -39,8 +39,12 @@ pub fn of_fullness(pool: &Pool, room: u64, without_room: &[String], promises: Op
         detail = format!("{detail}; {}", promises.detail);
     }
     let todo = match full {
-        true => "Add a disk (`holdfast pool add-disk`) or remove data; what is there can be read and overwritten.",
-        false => "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full.",
+        true => {
+            "Add a disk (`holdfast pool add-disk`) or remove data; what is there can be read and overwritten."
+        }
+        false => {
+            "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full."
+        }
     };
     // All is served until it is full.
     let severity = if full { Severity::Error } else { Severity::Warning };
@@ -112,8 +116,16 @@ mod tests {
         assert!(fuller.detail.starts_with("90 % of its space is in use"), "{}", fuller.detail);
         assert!(fuller.detail.contains("its thin volumes may take"), "{}", fuller.detail);
         let full = of_fullness(&at(0), 1000, &["a".into(), "b".into()], promises());
-        assert_eq!((&*full.code, full.severity), ("pool-space", Severity::Error), "who knew of it hears of it anew");
-        assert!(full.detail.ends_with("no room left for volumes a, b: writes to where nothing is held yet fail"), "{}", full.detail);
+        assert_eq!(
+            (&*full.code, full.severity),
+            ("pool-space", Severity::Error),
+            "who knew of it hears of it anew"
+        );
+        assert!(
+            full.detail.ends_with("no room left for volumes a, b: writes to where nothing is held yet fail"),
+            "{}",
+            full.detail
+        );
         let many: Vec<String> = (0..100).map(|n| n.to_string()).collect();
         let full = of_fullness(&at(0), 1000, &many, None);
         assert!(full.detail.contains(" 7 and 92 more: "), "{}", full.detail);

@@ -13,10 +13,6 @@ use std::sync::Arc;
 use smb_files::{FileError, QuotaChanges};
 use smb_protocol::NtStatus;
 
-use crate::commands::Call;
-use crate::open::Open;
-use crate::session::Session;
-
 /// Who writes down what clients change.
 pub trait Record: Send + Sync + 'static {
     /// Somebody has asked for a change of quotas.
@@ -56,18 +52,8 @@ pub(crate) struct Telling {
 }
 
 impl Telling {
-    /// Of a request that changes quotas by this open.
-    pub(crate) fn new(call: &Call<'_>, session: &Session, open: &Open) -> Self {
-        let user = session.user();
-        let asked = QuotasAsked {
-            user: user.name(),
-            is_administrator: user.token.is_admin,
-            remote: call.conn.peer.remote,
-            share: open.tree.share_name(),
-            changes: QuotaChanges::default(),
-            ended: None,
-        };
-        let record = Arc::clone(&call.conn.shared.parts.record);
+    /// Of a request that has done nothing yet; `asked` says whose it is.
+    pub(crate) fn new(record: Arc<dyn Record>, asked: QuotasAsked) -> Self {
         Self { record, changes: QuotaChanges::default(), asked: Some(asked) }
     }
 

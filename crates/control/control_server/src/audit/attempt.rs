@@ -195,7 +195,12 @@ impl Learned {
         for secret in self.secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES) {
             reason = reason.replace(secret.as_str(), REDACTED);
         }
-        Passed { object: self.names.join(" "), reason, changes: fields.changes, left_out: left_out.join("; ") }
+        Passed {
+            object: self.names.join(" "),
+            reason,
+            changes: fields.changes,
+            left_out: left_out.join("; "),
+        }
     }
 }
 

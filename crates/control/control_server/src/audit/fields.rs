@@ -130,7 +130,8 @@ impl Fields {
 
     /// Those of which a part is a secret.
     pub(crate) fn only_secrets(mut self) -> Self {
-        let hides = |value: &Option<Value>| value.as_ref().is_some_and(|value| value.to_string().contains(REDACTED));
+        let hides =
+            |value: &Option<Value>| value.as_ref().is_some_and(|value| value.to_string().contains(REDACTED));
         self.changes.retain(|change| change.secret || hides(&change.new));
         self.more = 0;
         self
@@ -227,7 +228,9 @@ impl Fields {
 
 /// What says that there is nothing: a field is left out where it has none of its own.
 fn is_nothing(value: &Value) -> bool {
-    value.is_null() || value.as_array().is_some_and(Vec::is_empty) || value.as_str().is_some_and(str::is_empty)
+    value.is_null()
+        || value.as_array().is_some_and(Vec::is_empty)
+        || value.as_str().is_some_and(str::is_empty)
 }
 
 /// Whether the last name of a path is that of a secret.
@@ -410,7 +413,9 @@ mod tests {
             for (name, property) in schema["properties"].as_object().into_iter().flatten() {
                 let smells = ["secret", "password", "token"].iter().any(|word| name.contains(word));
                 let said = property["description"].as_str().is_some_and(|said| {
-                    ["it is a secret", "Never comes out", "The secret:"].iter().any(|word| said.contains(word))
+                    ["it is a secret", "Never comes out", "The secret:"]
+                        .iter()
+                        .any(|word| said.contains(word))
                 });
                 let counts = property["type"] == "integer" || property["type"] == "boolean";
                 if (smells || said) && !counts && !none.contains(&name.as_str()) {
@@ -425,7 +430,8 @@ mod tests {
     #[test]
     fn what_comes_out_is_bounded_and_says_what_is_missing() {
         let many = |n: u64| {
-            let fields = (0..10_000).map(|at| (format!("f{at}{}", "x".repeat(300)), json!("ä".repeat(1000 + n as usize))));
+            let fields = (0..10_000)
+                .map(|at| (format!("f{at}{}", "x".repeat(300)), json!("ä".repeat(1000 + n as usize))));
             Value::Object(fields.collect())
         };
         let fields = Fields::between(&many(0), &many(1));

@@ -14,7 +14,6 @@
 //! * What two people change of one thing at the same moment may be told of both of them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -23,17 +22,14 @@ use axum::extract::{FromRequestParts as _, Query, RawPathParams, Request};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::routing::MethodFilter;
 use control_api::BASE_PATH;
 use control_api::routes::{Body as Carries, Method, ROUTES, Route};
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
-use super::handlers;
 use crate::audit::Subject;
 use crate::audit::fields::Fields;
-use crate::node::Node;
 
 /// A look is given up after so long: a disk that does not answer must not hold up whoever wants to take it out.
 const WITHIN: Duration = Duration::from_secs(2);
@@ -55,10 +51,14 @@ struct View {
     goes: bool,
 }
 
-/// The route that shows what is at this path.
+/// Whether things are looked at by this route.
+pub(super) fn is_looked_at(route: &Route) -> bool {
+    route.method == Method::Get && matches!(route.response, Carries::Json(_))
+}
+
+/// Whether there is a route that shows what is at this path.
 fn shows(path: &str) -> bool {
-    let is = |route: &&Route| route.path == path && matches!(route.response, Carries::Json(_));
-    ROUTES.iter().any(|route| route.method == Method::Get && is(&route))
+    ROUTES.iter().any(|route| route.path == path && is_looked_at(route))
 }
 
 /// A path without its last segment.
@@ -136,18 +136,9 @@ fn item(answer: Value, name: &str) -> Option<Value> {
 }
 
 impl Looks {
-    /// At the things of this node.
-    pub(super) fn new(node: &Arc<Node>) -> Self {
-        let mut router = Router::new();
-        for route in ROUTES {
-            let shows = route.method == Method::Get && matches!(route.response, Carries::Json(_));
-            if let Some(handler) =
-                handlers::handler(route.id, MethodFilter::GET).filter(|_| shows && route.id != "event_stream")
-            {
-                router = router.route(route.path, handler);
-            }
-        }
-        Self(TowerToHyperService::new(router.with_state(node.clone())))
+    /// By this router, which answers what [`is_looked_at`] names without asking who wants to know.
+    pub(super) fn new(router: Router) -> Self {
+        Self(TowerToHyperService::new(router))
     }
 
     /// What is there; none when there is no such thing.
@@ -258,7 +249,12 @@ mod tests {
             ("file_remove", "/v1/volumes/v/files?path=/x", Some("v"), whole("/volumes/v/stat?path=/x", true)),
             ("user_password", "/v1/users/u/password", Some("u"), whole("/users/u", false)),
             ("session_end", "/v1/sessions/7", Some("7"), of_list("/sessions", "7", true)),
-            ("finding_acknowledge", "/v1/findings/f/acknowledge", Some("f"), of_list("/findings", "f", false)),
+            (
+                "finding_acknowledge",
+                "/v1/findings/f/acknowledge",
+                Some("f"),
+                of_list("/findings", "f", false),
+            ),
             ("snapshot_create", "/v1/volumes/v/snapshots", Some("v"), None),
             ("pool_import", "/v1/pools/import", None, None),
             ("qos_unassign", "/v1/qos/assignments?lun=l", None, None),

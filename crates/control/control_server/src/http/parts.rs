@@ -73,8 +73,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Node>> for Sent<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request<Body>, state: &Arc<Node>) -> Result<Self, Failure> {
-        let wrong =
-            |why: String| Failure(Problem::new(Code::InvalidRequest, format!("{BODY}: {why}.")));
+        let wrong = |why: String| Failure(Problem::new(Code::InvalidRequest, format!("{BODY}: {why}.")));
         let subject = request.extensions().get::<Subject>().cloned();
         let bytes = Bytes::from_request(request, state).await.map_err(|error| wrong(error.to_string()))?;
         let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };

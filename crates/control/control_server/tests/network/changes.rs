@@ -40,7 +40,9 @@ async fn the_record_says_what_was_before_and_what_is_after() {
             "PATCH",
             "/v1/initiator-groups/g".to_owned(),
             json!({ "add": ["iqn.2026-11.example:b"] }),
-            vec!["initiators: [\"iqn.2026-11.example:a\"] > [\"iqn.2026-11.example:a\",\"iqn.2026-11.example:b\"]"],
+            vec![
+                "initiators: [\"iqn.2026-11.example:a\"] > [\"iqn.2026-11.example:a\",\"iqn.2026-11.example:b\"]",
+            ],
         ),
         ("PATCH", "/v1/users/vera".to_owned(), json!({ "comment": "c" }), vec!["comment: - > \"c\""]),
         // Nothing.
@@ -69,10 +71,7 @@ async fn the_record_says_what_was_before_and_what_is_after() {
             "DELETE",
             "/v1/initiator-groups/g".to_owned(),
             json!({ "confirm": "g" }),
-            vec![
-                "initiators: [\"iqn.2026-11.example:a\",\"iqn.2026-11.example:b\"] > -",
-                "name: \"g\" > -",
-            ],
+            vec!["initiators: [\"iqn.2026-11.example:a\",\"iqn.2026-11.example:b\"] > -", "name: \"g\" > -"],
         ),
     ] {
         world.local(method, &path, &body).await;
@@ -103,7 +102,10 @@ async fn the_whole_configuration_is_told_of_by_what_differs() {
     world.local("PUT", "/v1/config", &json!({ "config": config, "confirm": true })).await;
     let (told, _, _) = newest(&world).await;
     assert!(told.iter().any(|told| told.starts_with("initiator_group")), "{told:?}");
-    assert!(told.contains(&"target[iqn.2026-11.example:t].auth.chap[u].secret: secret".to_owned()), "{told:?}");
+    assert!(
+        told.contains(&"target[iqn.2026-11.example:t].auth.chap[u].secret: secret".to_owned()),
+        "{told:?}"
+    );
     assert!(told.iter().all(|told| !told.contains("seeded")), "{told:?}");
     assert_eq!(told.len(), 2, "{told:?}");
     world.stop().await;
@@ -142,7 +144,11 @@ async fn a_record_that_cannot_be_written_stops_nothing_and_is_told_of() {
         issues.into_iter().find(|issue| issue["code"] == "record-not-written")
     };
     world.local("PATCH", "/v1/users/vera", &json!({ "comment": "1" })).await;
-    assert_eq!(world.local("GET", "/v1/users/vera", &json!({})).await["comment"], "1", "it is done all the same");
+    assert_eq!(
+        world.local("GET", "/v1/users/vera", &json!({})).await["comment"],
+        "1",
+        "it is done all the same"
+    );
     let told = issue().await.expect("it is told of")["detail"].to_string();
     assert!(told.contains("changes are not in it"), "{told}");
     std::fs::remove_dir(world.dir.path().join("data/audit.jsonl")).expect("removed");
@@ -150,7 +156,8 @@ async fn a_record_that_cannot_be_written_stops_nothing_and_is_told_of() {
     assert_eq!(issue().await, None);
     let entries = world.local("GET", "/v1/audit", &json!({})).await;
     let entries = entries["items"].as_array().expect("a list");
-    let missing = entries.iter().filter(|entry| entry["result"].to_string().contains("could not be written down"));
+    let missing =
+        entries.iter().filter(|entry| entry["result"].to_string().contains("could not be written down"));
     assert_eq!((missing.count(), entries.len()), (1, 2), "{entries:?}");
     world.stop().await;
 }

@@ -169,18 +169,28 @@ fn who_is_no_administrator_sees_its_own_quota_and_sets_none() {
         let bob = f.create_as(&f.plain(2001), r"$Extend\$Quota:$Q:$INDEX_ALLOCATION", &Ask::open()).await;
         let bob = bob.unwrap().open;
         assert_eq!(status(told(&boss, &asked(false, true, &[]), 4096).await), NtStatus::NOT_SUPPORTED);
-        assert_eq!(status(boss.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut unread()).await), NtStatus::NOT_SUPPORTED);
+        assert_eq!(
+            status(boss.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut unread()).await),
+            NtStatus::NOT_SUPPORTED
+        );
         assert_eq!(
             status(bob.set_volume(VolumeClass::CONTROL, &control(2, 1, 2), &mut unread()).await),
             NtStatus::ACCESS_DENIED
         );
         boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20), &mut unread()).await.unwrap();
 
-        assert_eq!(status(bob.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut unread()).await), NtStatus::ACCESS_DENIED);
+        assert_eq!(
+            status(bob.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut unread()).await),
+            NtStatus::ACCESS_DENIED
+        );
         assert_eq!(status(volume(&bob, VolumeClass::CONTROL).await), NtStatus::ACCESS_DENIED);
-        boss.set_quota(&list(&[(2001, 1, 2), (2002, 8, 9), (2003, u64::MAX, u64::MAX)]), &nobody, &mut unread())
-            .await
-            .unwrap();
+        boss.set_quota(
+            &list(&[(2001, 1, 2), (2002, 8, 9), (2003, u64::MAX, u64::MAX)]),
+            &nobody,
+            &mut unread(),
+        )
+        .await
+        .unwrap();
         let all = [sid(2001), sid(2002), sid(2003)];
         assert_eq!(told(&boss, &asked(false, true, &[]), 4096).await.unwrap(), all);
         assert_eq!(told(&boss, &asked(false, true, &[2002, 7]), 4096).await.unwrap(), [sid(2002), sid(7)]);
@@ -264,7 +274,8 @@ fn quotas_are_changed_over_shares_that_allow_changes_and_make_sense() {
             f.create_as(&reading, "", &Ask::open().access(AccessMask::FILE_READ)).await.unwrap().open;
         let ask = list(&[(2001, 1, 2)]);
         assert_eq!(status(reader.set_quota(&ask, &nobody, &mut unread()).await), NtStatus::ACCESS_DENIED);
-        let off = reader.set_volume(VolumeClass::CONTROL, &control(0, u64::MAX, u64::MAX), &mut unread()).await;
+        let off =
+            reader.set_volume(VolumeClass::CONTROL, &control(0, u64::MAX, u64::MAX), &mut unread()).await;
         assert_eq!(status(off), NtStatus::ACCESS_DENIED);
         assert!(told(&reader, &asked(false, true, &[2001]), 4096).await.is_ok(), "to look is to read");
         let change = AccessMask::FILE_ALL.without(AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER);
@@ -274,7 +285,10 @@ fn quotas_are_changed_over_shares_that_allow_changes_and_make_sense() {
 
         // A warning that would never be given, alone and behind one that makes sense, and everybody's.
         for wrong in [&[(2001, 9, 8)][..], &[(2001, 3, 4), (2002, 9, 8)]] {
-            assert_eq!(status(boss.set_quota(&list(wrong), &nobody, &mut unread()).await), NtStatus::INVALID_PARAMETER);
+            assert_eq!(
+                status(boss.set_quota(&list(wrong), &nobody, &mut unread()).await),
+                NtStatus::INVALID_PARAMETER
+            );
         }
         let wrong = boss.set_volume(VolumeClass::CONTROL, &control(2, 9, 8), &mut unread()).await;
         assert_eq!(status(wrong), NtStatus::INVALID_PARAMETER);
@@ -282,7 +296,10 @@ fn quotas_are_changed_over_shares_that_allow_changes_and_make_sense() {
 
         let is_group = |who: Sid| who == sid(2002);
         let groups = list(&[(2001, 3, 4), (2002, 3, 4)]);
-        assert_eq!(status(boss.set_quota(&groups, &is_group, &mut unread()).await), NtStatus::INVALID_PARAMETER);
+        assert_eq!(
+            status(boss.set_quota(&groups, &is_group, &mut unread()).await),
+            NtStatus::INVALID_PARAMETER
+        );
         let remove = -2_i64 as u64;
         boss.set_quota(&list(&[(2002, remove, remove)]), &is_group, &mut unread()).await.unwrap();
         let mut out = Vec::new();
@@ -313,10 +330,7 @@ fn what_was_changed_is_told_with_what_was_before_also_when_the_request_is_droppe
         let mut changes = unread();
         boss.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut changes).await.unwrap();
         boss.set_quota(&list(&[(2001, 3, 4)]), &nobody, &mut changes).await.unwrap();
-        assert_eq!(
-            changes.done,
-            [user(2001, None, limits(1, 2)), user(2001, limits(1, 2), limits(3, 4))]
-        );
+        assert_eq!(changes.done, [user(2001, None, limits(1, 2)), user(2001, limits(1, 2), limits(3, 4))]);
         // What is refused changes nothing, and is not told as a change.
         let mut changes = unread();
         assert!(boss.set_quota(&list(&[(2001, 9, 8)]), &nobody, &mut changes).await.is_err());

@@ -32,8 +32,8 @@ use uuid::Uuid;
 
 use super::client::{Client, Got};
 use crate::{
-    Directory, Interfaces, NoPipes, NoRecord, Parts, Queues, ServerConfig, ShareConfig, ShareKind, SharePermission,
-    ShareRight, Signing, SmbServer, Wanted,
+    Directory, Interfaces, NoPipes, NoRecord, Parts, Queues, ServerConfig, ShareConfig, ShareKind,
+    SharePermission, ShareRight, Signing, SmbServer, Wanted,
 };
 
 /// The client whose requests are dropped.

@@ -16,8 +16,8 @@ use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_security::Token;
 use smb_server::{
-    Directory, Interfaces, NoPipes, NoRecord, NoQueues, Parts, ServerConfig, ShareConfig, ShareKind, SharePermission,
-    ShareRight, SmbServer,
+    Directory, Interfaces, NoPipes, NoQueues, NoRecord, Parts, ServerConfig, ShareConfig, ShareKind,
+    SharePermission, ShareRight, SmbServer,
 };
 use tcp_service::Budget;
 

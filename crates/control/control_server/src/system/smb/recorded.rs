@@ -106,7 +106,8 @@ impl NodeView {
     /// An administrator has closed a file; none where there is none of this number.
     pub(super) fn open_closed(&self, by: &RpcClient, id: u32, open: Option<&OpenInfo>) {
         let was = open.map(|open| json!({ "user": open.user, "share": open.share, "path": open.path }));
-        let object = open.map_or_else(|| format!("open {id}"), |open| format!("{} {}", open.share, open.path));
+        let object =
+            open.map_or_else(|| format!("open {id}"), |open| format!("{} {}", open.share, open.path));
         self.closed(by, "open_close", "RPC NetrFileClose", object, was);
     }
 
@@ -121,14 +122,20 @@ impl NodeView {
 impl Record for NodeView {
     fn quotas(&self, asked: QuotasAsked) {
         let QuotasAsked { user, is_administrator, remote, share, changes, ended } = asked;
-        let name = |sid: Sid| rpc::ServerView::find_sid(self, sid).map_or_else(|| sid.to_string(), |found| found.name);
+        let name = |sid: Sid| {
+            rpc::ServerView::find_sid(self, sid).map_or_else(|| sid.to_string(), |found| found.name)
+        };
         let begun = changes.begun.iter();
         let all = changes.done.iter().chain(begun).flat_map(|change| fields_of(change, &name)).collect();
         let (status, result, reason) = match ended {
             Some(Ok(())) => (200, "done", String::new()),
             Some(Err((status, reason))) => {
                 let result = if status == NtStatus::ACCESS_DENIED { "forbidden" } else { "invalid-request" };
-                (if status == NtStatus::ACCESS_DENIED { 403 } else { 400 }, result, format!("{reason} ({status})"))
+                (
+                    if status == NtStatus::ACCESS_DENIED { 403 } else { 400 },
+                    result,
+                    format!("{reason} ({status})"),
+                )
             }
             None => (0, "abandoned", "The client went away; the last one may not be done.".to_owned()),
         };

@@ -250,7 +250,8 @@ impl ServerView for NodeView {
 
     fn add_share(&self, client: &RpcClient, share: &NewShare) -> Result<(), Win32> {
         let request = share_changes::creation(share, |sid| self.find_sid(sid).map(|found| found.name))?;
-        self.have(|node| node.share_create(remote(client), request)).map_err(|problem| share_changes::error(&problem, true))
+        self.have(|node| node.share_create(remote(client), request))
+            .map_err(|problem| share_changes::error(&problem, true))
     }
 
     fn change_share(&self, client: &RpcClient, name: &str, change: &ShareChange) -> Result<(), Win32> {

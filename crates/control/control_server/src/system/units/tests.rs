@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use control_api::{
-    Assignment, AuthConfig, Config, GroupConfig, LunFormat, MapConfig, Policy, PolicyKind,
-    TargetConfig,
+    Assignment, AuthConfig, Config, GroupConfig, LunFormat, MapConfig, Policy, PolicyKind, TargetConfig,
 };
 use file_store::{
     Access, Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StoreErrorKind,

@@ -56,7 +56,7 @@ fn asked(changes: QuotaChanges) -> QuotasAsked {
         user: "boss".into(),
         is_administrator: true,
         remote: "[::ffff:192.0.2.1]:50000".parse().expect("an address"),
-        share: "VMS".into(),
+        share: "VMSTORE".into(),
         changes,
         ended: Some(Ok(())),
     }
@@ -64,7 +64,8 @@ fn asked(changes: QuotaChanges) -> QuotasAsked {
 
 fn fields(entry: &AuditEntry) -> Vec<(String, Value, Value)> {
     let value = |value: &Option<Value>| value.clone().unwrap_or_default();
-    let of = |change: &control_api::AuditChange| (change.field.clone(), value(&change.old), value(&change.new));
+    let of =
+        |change: &control_api::AuditChange| (change.field.clone(), value(&change.old), value(&change.new));
     entry.changes.iter().map(of).collect()
 }
 
@@ -77,10 +78,14 @@ async fn quotas_that_a_client_sets_are_recorded() {
     let (_node, mut entries) = told(&bench);
     let user = QuotaChange::User { sid: alice.sid, old: limits(1, 2), new: limits(1, 3) };
     let off = QuotaSettings { mode: QuotaMode::Off, default: QuotaLimits::NONE };
-    let all = QuotaChange::Everybody { old: Some(off), new: QuotaSettings { mode: QuotaMode::Enforce, ..off } };
+    let all =
+        QuotaChange::Everybody { old: Some(off), new: QuotaSettings { mode: QuotaMode::Enforce, ..off } };
     bench.smb.view.quotas(asked(QuotaChanges { done: vec![user, all], begun: None }));
     let entry = entries.recv().await.flatten().expect("recorded");
-    assert_eq!((&*entry.who, &*entry.from, &*entry.object), ("user boss", "smb 192.0.2.1:50000", "volume v, share VMS"));
+    assert_eq!(
+        (&*entry.who, &*entry.from, &*entry.object),
+        ("user boss", "smb 192.0.2.1:50000", "volume v, share VMSTORE")
+    );
     assert_eq!((entry.status, &*entry.result, &*entry.operation), (200, "done", "quota_set"));
     assert_eq!(
         fields(&entry),
@@ -112,7 +117,10 @@ async fn what_is_not_there_to_be_closed_is_recorded_too() {
     let (_node, mut entries) = told(&bench);
     assert_eq!(bench.smb.view.close_session(&alice, 7), Err(Win32::CLIENT_NAME_NOT_FOUND));
     let entry = entries.recv().await.flatten().expect("recorded");
-    assert_eq!((&*entry.operation, &*entry.object, &*entry.result), ("session_end", "session 7", "not-found"));
+    assert_eq!(
+        (&*entry.operation, &*entry.object, &*entry.result),
+        ("session_end", "session 7", "not-found")
+    );
     assert_eq!((&*entry.who, &*entry.from), ("user alice", "smb 192.0.2.1:50000"));
     assert_eq!(bench.smb.view.close_open(&alice, 9), Err(Win32::FILE_ID_NOT_FOUND));
     let entry = entries.recv().await.flatten().expect("recorded");

@@ -9,10 +9,8 @@ async fn a_parent_is_kept_while_its_children_are_no_luns_any_more() {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
         let parentage = Parentage::new(store.clone());
-        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume {
-            parentage: Some(parentage.clone()),
-            ..TestVolume::new(store.clone())
-        });
+        let volume: Arc<dyn VolumeHandle> =
+            Arc::new(TestVolume { parentage: Some(parentage.clone()), ..TestVolume::new(store.clone()) });
         image(&store, "grandparent", None).await;
         image(&store, "parent", Some("grandparent")).await;
         image(&store, "l", Some("parent")).await;
