@@ -15,6 +15,7 @@ mod audit;
 mod cache;
 mod cli;
 mod cluster;
+mod command_line;
 mod config;
 mod context;
 mod demo;
@@ -71,7 +72,8 @@ fn main() -> ExitCode {
     if let Some(code) = spd::by_name() {
         return code;
     }
-    let args = match cli::Cli::try_parse() {
+    let words: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let args = match command_line::parse(&words) {
         Ok(args) => args,
         // What `--help` and the like print is no error.
         Err(error) if error.use_stderr() && std::env::args().any(|arg| arg == "--json") => {

@@ -140,7 +140,38 @@ fn over_smb(node: &Node, volume: &str) -> Result {
     let set = said(&smbcquotas("bob", &["-S", &format!("UQLIM:bob:{}/{}", 90 * MIB, 90 * MIB)])?);
     ensure(set.contains("NT_STATUS_ACCESS_DENIED"), || format!("bob sets his quota:\n{set}"))?;
     let quotas = node.json(&["volume", "quota", "list", volume])?;
-    ensure(find(&quotas, "bob")["limit_bytes"] == 20 * MIB, || format!("bob has set it: {quotas}"))
+    ensure(find(&quotas, "bob")["limit_bytes"] == 20 * MIB, || format!("bob has set it: {quotas}"))?;
+    recorded(node)
+}
+
+/// The record of changes has what was set over SMB, and who was refused. It is written beside, so it may take a moment.
+fn recorded(node: &Node) -> Result {
+    Deadline::after(LIMIT).poll("the record of what was set over SMB", || {
+        let record = node.json(&["audit"])?;
+        let entries = record["items"].as_array().cloned().unwrap_or_default();
+        let of = |who: &str, result: &str| {
+            let found = entries.iter().find(|entry| {
+                entry["operation"] == "quota_set"
+                    && entry["who"] == format!("user {who}")
+                    && entry["result"] == result
+                    && entry["from"].as_str().is_some_and(|from| from.starts_with("smb 127."))
+            });
+            found.cloned()
+        };
+        let (Some(set), Some(wrong), Some(refused)) =
+            (of("boss", "done"), of("boss", "invalid-request"), of("bob", "forbidden"))
+        else {
+            return Ok(None);
+        };
+        let changes = set["changes"].as_array().cloned().unwrap_or_default();
+        let limit = changes.iter().find(|change| change["field"] == "owners[bob].limit_bytes");
+        ensure(limit.is_some_and(|limit| limit["new"] == 20 * MIB), || format!("it tells {set}"))?;
+        for each in [wrong, refused] {
+            let reason = each["reason"].as_str().unwrap_or_default();
+            ensure(!reason.is_empty() && each["changes"].is_null(), || format!("it tells {each}"))?;
+        }
+        Ok(Some(()))
+    })
 }
 
 fn find(quotas: &Value, name: &str) -> Value {

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::Context;
 use crate::node::{Node, Options};
 use crate::process::{Finished, command, need, run as run_program};
@@ -144,6 +146,7 @@ fn changes(node: &mut Node) -> Result {
     refused(node, false, "netsharesetinfo afar mine", "WERR_ACCESS_DENIED")?;
     let said = rpcclient(node, true, "netsharesetinfo afar a-remark")?.ok("netsharesetinfo")?;
     ensure(!said.contains("WERR"), || format!("netsharesetinfo:\n{said}"))?;
+    recorded(node)?;
     node.crash_and_restart()?;
     let said = rpcclient(node, true, "netsharegetinfo afar 502")?.ok("netsharegetinfo")?;
     for wanted in ["a-remark", "S-1-1-0", "0x1200a9"] {
@@ -152,6 +155,31 @@ fn changes(node: &mut Node) -> Result {
     let said = rpcclient(node, true, "netsharedel afar")?.ok("netsharedel")?;
     ensure(!said.contains("WERR"), || format!("netsharedel:\n{said}"))?;
     ensure(!shares(node)?.contains("afar"), || "a removed share is there".to_string())
+}
+
+/// The record of changes has them like any others: who, from where, what was before and after, and why one was refused.
+fn recorded(node: &Node) -> Result {
+    let record = node.json(&["audit"])?;
+    let entries = record["items"].as_array().cloned().unwrap_or_default();
+    let by_boss = |entry: &&Value| {
+        entry["who"] == format!("user {BOSS}")
+            && entry["from"].as_str().is_some_and(|from| from.starts_with("smb 127.0.0.1:"))
+            && entry["object"] == "share afar"
+    };
+    let find = |operation: &str, result: &str| {
+        let of = |entry: &&Value| entry["operation"] == operation && entry["result"] == result;
+        let found = entries.iter().filter(by_boss).find(of);
+        found.ok_or_else(|| format!("no {operation}, {result}, in {record}"))
+    };
+    let wanted = [("share_create", "folder", "/shares/vmstore"), ("share_update", "comment", "a-remark")];
+    for (operation, field, value) in wanted {
+        let changes = find(operation, "done")?["changes"].as_array().cloned().unwrap_or_default();
+        ensure(changes.iter().any(|change| change["field"] == field && change["new"] == value), || {
+            format!("{operation} tells {changes:?}")
+        })?;
+    }
+    let refused = find("share_create", "already-exists")?;
+    ensure(!refused["reason"].as_str().unwrap_or_default().is_empty(), || format!("no reason: {refused}"))
 }
 
 fn torture(node: &Node) -> Result {

@@ -50,6 +50,7 @@ export type CheckReport = Schemas["CheckReport"];
 export type Done = Schemas["Done"];
 export type Role = Schemas["Role"];
 export type ApiToken = Schemas["ApiToken"];
+export type AuditChange = Schemas["AuditChange"];
 export type AuditEntry = Schemas["AuditEntry"];
 export type HttpStatus = Schemas["HttpStatus"];
 export type Problem = Schemas["Problem"];

@@ -14,6 +14,7 @@ mod bundle;
 mod collect;
 mod findings;
 mod html;
+mod log;
 mod machine;
 mod report;
 mod samples;

@@ -13,9 +13,6 @@ use super::machine::Machine;
 use crate::table::word;
 use crate::units::{bytes, many, seconds};
 
-/// Lines of the log that are shown: the last ones that tell of trouble.
-const LOG_LINES: usize = 20;
-
 /// A part of the report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Section {
@@ -48,6 +45,7 @@ pub(super) fn all(bundle: &Bundle, status: Option<&Status>) -> Vec<Section> {
         luns(bundle, config.as_ref()),
         network(bundle),
         events(bundle, status),
+        super::log::section(bundle),
     ]
 }
 
@@ -336,29 +334,10 @@ fn network(bundle: &Bundle) -> Section {
 fn events(bundle: &Bundle, status: Option<&Status>) -> Section {
     let jobs: Vec<Job> = list(bundle, "jobs.json").unwrap_or_default();
     let failed = jobs.iter().filter(|job| job.state == JobState::Failed);
-    let mut rows: Vec<Vec<Value>> =
+    let rows: Vec<Vec<Value>> =
         failed.map(|job| vec![json!("job failed"), json!(crate::job::line(job))]).collect();
     let running = status.map_or(0, |status| status.jobs.len() as u64);
-    let log = bundle.text("log.txt");
-    let trouble: Vec<&str> = log
-        .iter()
-        .flat_map(|log| log.lines())
-        .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "))
-        .collect();
-    let shown = trouble.iter().rev().take(LOG_LINES);
-    rows.extend(shown.map(|line| vec![json!("log"), json!(line)]));
-    let summary = match log {
-        Some(_) => format!(
-            "{} under way; {} of warnings and errors in the log, the newest first",
-            many(running, "job"),
-            many(trouble.len() as u64, "line")
-        ),
-        None => format!(
-            "{} under way; the log is not known: {}",
-            many(running, "job"),
-            bundle.manifest.missing.get("log.txt").map_or("it was not read", String::as_str)
-        ),
-    };
+    let summary = format!("{} under way, {} failed", many(running, "job"), rows.len());
     Section {
         name: "events",
         title: "Events",
@@ -394,14 +373,5 @@ mod tests {
             assert_eq!(section.count, None, "{section:?}");
             assert!(!section.summary.contains("there is no"), "{section:?}");
         }
-    }
-
-    #[test]
-    fn trouble_in_the_log_is_told_the_newest_first() {
-        let mut bundle = Bundle::new("1", 0);
-        bundle.put("log.txt", "a INFO fine\nb WARN first\nc ERROR second\n");
-        let section = events(&bundle, None);
-        assert_eq!(section.rows.len(), 2);
-        assert_eq!(section.rows[0][1], json!("c ERROR second"));
     }
 }

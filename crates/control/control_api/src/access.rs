@@ -133,7 +133,7 @@ impl fmt::Debug for ApiTokenCreated {
 }
 
 /// A change that somebody has asked for, and what became of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditEntry {
     /// When it was answered, in seconds since 1970 UTC.
     pub time: u64,
@@ -145,7 +145,7 @@ pub struct AuditEntry {
     /// What it may do; absent where nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// Address and port; `socket` for the machine itself, `smb` for what a client of shares asked for.
+    /// Address and port; `socket` for the machine itself; with `smb` before it for what a client of shares asked for.
     pub from: String,
     /// What was asked: the id of the route.
     pub operation: String,
@@ -158,6 +158,31 @@ pub struct AuditEntry {
     pub status: u16,
     /// `done`, or the code of the problem.
     pub result: String,
+    /// Why it was not done; absent when it was.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What is otherwise now, field by field; of what was made, what was asked for; of what was deleted, what was there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<AuditChange>,
+    /// What is missing in `changes`, and why; absent when nothing is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub left_out: String,
+}
+
+/// A field that is otherwise than it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditChange {
+    /// Which one, as the thing's JSON names it: `size_bytes`, `auth.mutual`, `map[all].number`.
+    pub field: String,
+    /// What was there; absent where nothing was. A long value is cut, and ends with `…`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<serde_json::Value>,
+    /// What is there now, or was asked for; absent where nothing is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<serde_json::Value>,
+    /// It is a secret, which was given or changed: neither value is told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secret: bool,
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ fn fields<T: Serialize>(have: &T, want: &T) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AuthConfig, ChapUser, DiskConfig, DiskLogin, LunConfig, LunFormat, LunState, TargetConfig};
+    use crate::{AuthConfig, ChapUser, DiskConfig, DiskLogin, LunConfig, LunState, TargetConfig};
 
     fn target(secret: &str) -> TargetConfig {
         TargetConfig {
@@ -208,21 +208,7 @@ mod tests {
     }
 
     fn lun(name: &str, state: LunState) -> LunConfig {
-        LunConfig {
-            name: name.into(),
-            guid: None,
-            volume: "v".into(),
-            volume_guid: None,
-            path: format!("/luns/{name}"),
-            format: LunFormat::Raw,
-            parents_anywhere: false,
-            block_size: 512,
-            state,
-            reason: String::new(),
-            write_cache: false,
-            initiator_write_cache: false,
-            map: vec![],
-        }
+        LunConfig { state, ..LunConfig::new(name, "v", format!("/luns/{name}")) }
     }
 
     #[test]

@@ -70,7 +70,9 @@ mod volume;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use access::{ApiToken, ApiTokenCreate, ApiTokenCreated, AuditEntry, Login, Me, Proof, Role};
+pub use access::{
+    ApiToken, ApiTokenCreate, ApiTokenCreated, AuditChange, AuditEntry, Login, Me, Proof, Role,
+};
 pub use account::{
     Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
 };

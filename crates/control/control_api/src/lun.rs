@@ -103,6 +103,26 @@ pub struct LunConfig {
 }
 
 impl LunConfig {
+    /// A LUN of the file at `path` of a volume: raw, online, seen by nobody yet.
+    #[must_use]
+    pub fn new(name: impl Into<String>, volume: impl Into<String>, path: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            guid: None,
+            volume: volume.into(),
+            volume_guid: None,
+            path: path.into(),
+            format: LunFormat::Raw,
+            parents_anywhere: false,
+            block_size: default_block(),
+            state: LunState::Online,
+            reason: String::new(),
+            write_cache: false,
+            initiator_write_cache: false,
+            map: Vec::new(),
+        }
+    }
+
     /// # Errors
     /// When it says of parents what only an image can have.
     pub(crate) fn check_parents(&self) -> Result<(), Problem> {

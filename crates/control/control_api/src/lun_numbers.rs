@@ -171,7 +171,6 @@ pub(crate) fn check_changed(before: &Config, after: &Config) -> Result<(), Probl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LunFormat, LunState};
 
     const A: &str = "iqn.2026-01.org.example:a";
     const B: &str = "iqn.2026-01.org.example:b";
@@ -182,18 +181,6 @@ mod tests {
 
     fn lun(name: &str, maps: &[(u16, &str)]) -> LunConfig {
         LunConfig {
-            name: name.into(),
-            guid: None,
-            volume: "v".into(),
-            volume_guid: None,
-            path: format!("/{name}"),
-            format: LunFormat::Raw,
-            parents_anywhere: false,
-            block_size: 512,
-            state: LunState::Online,
-            reason: String::new(),
-            write_cache: false,
-            initiator_write_cache: false,
             map: maps
                 .iter()
                 .map(|(number, group)| MapConfig {
@@ -203,6 +190,7 @@ mod tests {
                     read_only: false,
                 })
                 .collect(),
+            ..LunConfig::new(name, "v", format!("/{name}"))
         }
     }
 

@@ -1,27 +1,31 @@
-//! The record of changes: who asked for what, from where, and what became of it. One JSON line each, in a file that is replaced
-//! when it is full, of which the last few are kept.
+//! The record of changes: who asked for what, from where, what is otherwise since, and what became of it. One JSON line each, in a file that
+//! is replaced when it is full, of which the last few are kept.
 //!
-//! What is written is chosen field by field: names and paths, never a body, a query or a header, so no secret can be in it.
-//! Attempts of nobody in particular are throttled: whoever reaches the port could otherwise push out what matters.
+//! What is written is chosen: names, paths, and fields of what was changed as [`fields`] tells them, which hides secrets; never a query or a
+//! header. Attempts of nobody in particular are throttled: whoever reaches the port could otherwise push out what matters.
+//!
+//! Invariants:
+//! * No change waits for the record, and none fails for it: a full disk must not keep the administrator from making room. What could not be
+//!   written is counted; the count is a line of its own as soon as lines can be written again, and a finding until then.
+//! * A line is whole, or is not read: what a full disk or a crash has cut is ended before the next line begins.
 
-use std::collections::BTreeMap;
+mod attempt;
+pub(crate) mod fields;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Query;
-use axum::http::Uri;
-use control_api::routes::Route;
-use control_api::{AuditEntry, BASE_PATH, EventKind, Problem};
+use control_api::{AuditEntry, Issue, Problem, Severity};
+use health_rules::FindingCode;
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 
-use crate::access::Asker;
-use crate::network::Peer;
 use crate::node::Node;
+pub(crate) use attempt::{Attempt, BODY, Subject};
+use fields::cut;
 
 /// Bytes of a file after which another one begins.
 const FILE_BYTES: u64 = 4 << 20;
@@ -46,7 +50,9 @@ struct Inner {
     /// When the minute began, the lines of it, and those left out.
     unknown: Option<(Monotonic, u32)>,
     left_out: u64,
-    failing: bool,
+    /// Changes that are not in it, and why the last one is not; none since it was written the last time.
+    missed: u64,
+    failing: Option<String>,
 }
 
 impl Audit {
@@ -60,8 +66,7 @@ impl Audit {
         self.path.with_extension(format!("{n}.jsonl"))
     }
 
-    /// Writes an entry down. A record that cannot be written is said in the log, once, and stops nothing: a full disk must not
-    /// keep the administrator from making room. Blocks on the data directory's disk.
+    /// Writes an entry down. A record that cannot be written is said in the log, once. Blocks on the data directory's disk.
     pub(crate) fn write(&self, mut entry: AuditEntry, now: Monotonic) {
         let mut inner = self.inner.lock();
         if entry.proof.is_none() {
@@ -76,37 +81,59 @@ impl Audit {
                 minute => *minute = Some((now, 1)),
             }
         }
-        for text in [&mut entry.who, &mut entry.request, &mut entry.object] {
-            cut(text);
+        for text in
+            [&mut entry.who, &mut entry.request, &mut entry.object, &mut entry.reason, &mut entry.left_out]
+        {
+            cut(text, TEXT_BYTES);
         }
-        // A line of its own: what was left out is nothing that this entry is about.
-        let left_out = (inner.left_out > 0).then(|| AuditEntry {
-            time: entry.time,
-            who: "nobody".into(),
-            proof: None,
-            role: None,
-            from: String::new(),
-            operation: String::new(),
-            request: String::new(),
-            object: String::new(),
-            status: 0,
-            result: format!("{} attempts of nobody in particular were left out", inner.left_out),
-        });
-        inner.left_out = 0;
-        let written = left_out.iter().chain([&entry]).try_for_each(|entry| {
+        // Lines of their own: neither is anything that this entry is about.
+        let line = |count: u64, what: &str| {
+            let (time, result) = (entry.time, format!("{count} {what}"));
+            (count > 0).then(|| AuditEntry { time, who: "nobody".into(), result, ..AuditEntry::default() })
+        };
+        let left_out = line(inner.left_out, "attempts of nobody in particular were left out");
+        let missed = line(inner.missed, "changes before this one could not be written down");
+        let written = left_out.iter().chain(&missed).chain([&entry]).try_for_each(|entry| {
             let mut line = serde_json::to_vec(entry)?;
             line.push(b'\n');
             self.append(&mut inner, &line)
         });
-        if let Err(error) = &written
-            && !inner.failing
-        {
-            tracing::error!(
-                "the record of changes, {}: {error}; changes go on without it",
-                self.path.display()
-            );
+        match written {
+            Ok(()) => (inner.left_out, inner.missed, inner.failing) = (0, 0, None),
+            Err(error) => {
+                inner.missed += 1;
+                if inner.failing.replace(error.to_string()).is_none() {
+                    tracing::error!(
+                        "the record of changes, {}: {error}; changes go on without it",
+                        self.path.display()
+                    );
+                }
+            }
         }
-        inner.failing = written.is_err();
+    }
+
+    /// A change is not in it, as there were too many at once to write down.
+    pub(crate) fn miss(&self) {
+        self.inner.lock().missed += 1;
+    }
+
+    /// That it cannot be written, if it cannot.
+    pub(crate) fn issue(&self) -> Option<Issue> {
+        let inner = self.inner.lock();
+        let why = inner.failing.as_ref()?;
+        Some(health_rules::issue(
+            FindingCode::RecordNotWritten,
+            Severity::Error,
+            "record of changes",
+            format!(
+                "it cannot be written: {why}; {} changes are not in it, and more go on without it",
+                inner.missed
+            ),
+            format!(
+                "Make room at {}, or mend its file system. The next change tries again.",
+                self.path.display()
+            ),
+        ))
     }
 
     fn append(&self, inner: &mut Inner, line: &[u8]) -> io::Result<()> {
@@ -115,8 +142,17 @@ impl Audit {
             self.rotate()?;
         }
         if inner.file.is_none() {
-            let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
-            let size = file.metadata()?.len();
+            let mut file =
+                OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
+            let mut size = file.metadata()?.len();
+            let mut last = [b'\n'];
+            if size > 0 {
+                file.read_exact_at(&mut last, size - 1)?;
+            }
+            if last != [b'\n'] {
+                file.write_all(b"\n")?;
+                size += 1;
+            }
             inner.file = Some((file, size));
         }
         let Some((file, size)) = &mut inner.file else { return Ok(()) };
@@ -174,103 +210,6 @@ fn read(path: &Path) -> io::Result<Vec<AuditEntry>> {
     Ok(entries)
 }
 
-fn cut(text: &mut String) {
-    if text.len() > TEXT_BYTES {
-        text.truncate(text.floor_char_boundary(TEXT_BYTES));
-        text.push('…');
-    }
-}
-
-/// What is learned of a change while it is made, by whoever reads its body.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Subject(Arc<Mutex<Learned>>);
-
-#[derive(Debug, Default)]
-struct Learned {
-    names: Vec<String>,
-    asker: Option<Asker>,
-}
-
-impl Subject {
-    /// What it is about.
-    pub(crate) fn names(&self, names: impl IntoIterator<Item = String>) {
-        self.0.lock().names.extend(names);
-    }
-
-    /// Who it was, where that comes out only now.
-    pub(crate) fn asker(&self, asker: Asker) {
-        self.0.lock().asker = Some(asker);
-    }
-}
-
-/// A change that is asked for. It is written down when it has ended; one that is dropped before was given up by its client.
-pub(crate) struct Attempt {
-    node: Arc<Node>,
-    entry: Option<AuditEntry>,
-    subject: Subject,
-}
-
-impl Attempt {
-    /// Somebody asks for `route`.
-    pub(crate) fn new(node: Arc<Node>, route: &Route, uri: &Uri, asker: Option<&Asker>, peer: Peer) -> Self {
-        let mut entry = AuditEntry {
-            time: 0,
-            who: "nobody".into(),
-            proof: None,
-            role: None,
-            from: match peer {
-                Peer::Socket(_) => "socket".into(),
-                Peer::Network(from) => from.to_string(),
-                Peer::Node(number) => format!("node {}", node.node_called(number)),
-            },
-            operation: route.id.into(),
-            request: format!("{} {}", route.method.lower().to_uppercase(), uri.path()),
-            object: String::new(),
-            status: 0,
-            result: String::new(),
-        };
-        if let Some(asker) = asker {
-            sign(&mut entry, asker);
-        }
-        let subject = Subject::default();
-        // The parameters that a route has are names and numbers; others may be anything.
-        let query =
-            Query::<BTreeMap<String, String>>::try_from_uri(uri).map(|query| query.0).unwrap_or_default();
-        let known = route.query.iter().filter_map(|key| Some(format!("{key}={}", query.get(*key)?)));
-        subject.names(known);
-        Self { node, entry: Some(entry), subject }
-    }
-
-    /// Where it is said what it is about.
-    pub(crate) fn subject(&self) -> Subject {
-        self.subject.clone()
-    }
-
-    /// It has ended.
-    pub(crate) fn ended(&mut self, status: u16, result: &str) {
-        let Some(mut entry) = self.entry.take() else { return };
-        let Learned { names, asker } = std::mem::take(&mut *self.subject.0.lock());
-        if let Some(asker) = asker {
-            sign(&mut entry, &asker);
-        }
-        if status == 200 {
-            let path = entry.request.split_once(' ').map_or("", |(_, path)| path);
-            self.node.events().tell(EventKind::Changed, path.strip_prefix(BASE_PATH).unwrap_or(path));
-        }
-        self.node.record(AuditEntry { status, result: result.into(), object: names.join(" "), ..entry });
-    }
-}
-
-fn sign(entry: &mut AuditEntry, asker: &Asker) {
-    (entry.who, entry.proof, entry.role) = (asker.who(), Some(asker.proof), Some(asker.role));
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        self.ended(0, "abandoned");
-    }
-}
-
 impl Node {
     /// Writes down what somebody has done.
     pub(crate) fn record(&self, entry: AuditEntry) {
@@ -310,6 +249,7 @@ mod tests {
             object: object.into(),
             status: 200,
             result: "done".into(),
+            ..AuditEntry::default()
         }
     }
 
@@ -331,7 +271,7 @@ mod tests {
             .append(true)
             .open(&path)
             .expect("there")
-            .write_all(b"{\"time\":\n")
+            .write_all(b"{\"time\":")
             .expect("written");
         let audit = Audit::new(path);
         audit.write(entry("3", Some(Proof::Token)), at(0));
@@ -373,5 +313,41 @@ mod tests {
         assert_eq!(all[0].object, "x");
         assert_eq!((&*all[1].object, &*all[1].who), ("", "nobody"));
         assert!(all[1].result.starts_with("5990 attempts"), "{}", all[1].result);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_counted_and_told() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("audit.jsonl");
+        let audit = Audit::new(path.clone());
+        // As where the file system is broken: no file can be made there.
+        fs::create_dir(&path).expect("made");
+        for _ in 0..3 {
+            audit.write(entry("lost", Some(Proof::Socket)), at(0));
+        }
+        let issue = audit.issue().expect("an issue");
+        assert!(issue.detail.contains("3 changes are not in it"), "{}", issue.detail);
+        fs::remove_dir(&path).expect("removed");
+        audit.write(entry("kept", Some(Proof::Socket)), at(0));
+        assert!(audit.issue().is_none());
+        let all = audit.newest(usize::MAX).expect("there");
+        assert_eq!(all.len(), 2);
+        assert_eq!((&*all[0].object, &*all[1].who), ("kept", "nobody"));
+        assert!(all[1].result.starts_with("3 changes"), "{}", all[1].result);
+    }
+
+    #[test]
+    fn a_line_that_a_full_disk_has_cut_spoils_no_other() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let path = dir.path().join("audit.jsonl");
+        let audit = Audit::new(path.clone());
+        audit.write(entry("1", Some(Proof::Socket)), at(0));
+        let cut = fs::metadata(&path).expect("there").len() - 10;
+        OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(cut)).expect("cut");
+        audit.inner.lock().file = None;
+        audit.write(entry("2", Some(Proof::Socket)), at(0));
+        let objects: Vec<String> =
+            audit.newest(9).expect("there").into_iter().map(|entry| entry.object).collect();
+        assert_eq!(objects, ["2"]);
     }
 }

@@ -39,7 +39,7 @@ pub use iscsi::{BeginForwarding, IscsiBackend, ServedBy, ServedLun, Targets};
 pub(crate) use iscsi::{FlowOn, HELD_ELSEWHERE, ImageNow, QueueOf};
 pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner, Whose};
 pub(crate) use ownership::{another_nodes, is_followed};
-pub(crate) use smb::{ShareTotals, SmbAdministration};
+pub(crate) use smb::{Remote, ShareTotals, SmbAdministration};
 pub use smb::{SmbBackend, SmbInfo, WantedShares};
 pub(crate) use space_name::{LOG_SUFFIX, SpaceName, log_name, log_of};
 pub(crate) use upkeep::{BalancePlan, Upkeep};

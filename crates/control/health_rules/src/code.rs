@@ -66,6 +66,7 @@ codes! {
     QosOverpromised "qos-overpromised" "More is promised of a volume by storage QoS than it does.",
     QosPolicyMissing "qos-policy-missing" "A policy of storage QoS that something has is not there.",
     QuorumThin "quorum-thin" "One loss more, and the cluster cannot decide who owns what.",
+    RecordNotWritten "record-not-written" "The record of changes cannot be written.",
     Redundancy "redundancy" "Data of a volume has fewer copies than promised, or cannot be read.",
     RepairStalled "repair-stalled" "Copies are to be restored, and nothing has been copied for a while.",
     ShareNotContinuous "share-not-continuous" "A share on a pool that moves between nodes is not continuously available.",

@@ -35,7 +35,7 @@ pub use code::FindingCode;
 pub use file::{FileError, MAX_FILE_BYTES, read, write};
 pub use headline::{headline, sort};
 pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
-pub use space::{no_room, of_promises};
+pub use space::{no_room, of_fullness, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
 
 /// An issue of a rule, of which nothing is said yet.

@@ -15,6 +15,42 @@ pub fn no_room(state: &SpaceState, pool: &str) -> Issue {
     )
 }
 
+/// Volumes that a line names; of more it says how many.
+const NAMED: usize = 8;
+
+/// A pool that is fuller than its limits: one line for all that follows from it. `room` is what data may take, `without_room` are the volumes
+/// that find none, `promises` what there is to say of its thin volumes.
+pub fn of_fullness(pool: &Pool, room: u64, without_room: &[String], promises: Option<Issue>) -> Issue {
+    let percent = u128::from(room.saturating_sub(pool.free_bytes)) * 100 / u128::from(room.max(1));
+    let (free, room) = (human_bytes(pool.free_bytes), human_bytes(room));
+    let mut detail = format!("{percent} % of its space is in use: {free} of {room} are free");
+    let full = !without_room.is_empty();
+    if full {
+        let mut names = without_room.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = without_room.len().saturating_sub(NAMED);
+        if more > 0 {
+            names = format!("{names} and {more} more");
+        }
+        detail = format!(
+            "{detail}; there is no room left for volume{} {names}: writes to where nothing is held yet fail",
+            if without_room.len() > 1 { "s" } else { "" }
+        );
+    } else if let Some(promises) = promises {
+        detail = format!("{detail}; {}", promises.detail);
+    }
+    let todo = match full {
+        true => {
+            "Add a disk (`holdfast pool add-disk`) or remove data; what is there can be read and overwritten."
+        }
+        false => {
+            "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full."
+        }
+    };
+    // All is served until it is full.
+    let severity = if full { Severity::Error } else { Severity::Warning };
+    issue(FindingCode::PoolSpace, severity, format!("pool {}", pool.name), detail, todo)
+}
+
 /// Percent of a pool that must be in use before promises beyond its room are told of: to promise more than there is, is what thin volumes are for.
 const TOLD_FROM: u128 = 50;
 
@@ -69,6 +105,32 @@ mod tests {
 
     use super::*;
     use crate::parts::tests::{pool, volume};
+
+    #[test]
+    fn a_full_pool_is_one_line_that_names_its_volumes() {
+        let at = |free| Pool { capacity_bytes: 1000, free_bytes: free, ..pool(PoolState::Online) };
+        let thin = Volume { size_bytes: 2000, allocated_bytes: 900, ..volume(true, None, None) };
+        let promises = || of_promises(&at(100), std::slice::from_ref(&thin));
+        let fuller = of_fullness(&at(100), 1000, &[], promises());
+        assert_eq!(fuller.severity, Severity::Warning);
+        assert!(fuller.detail.starts_with("90 % of its space is in use"), "{}", fuller.detail);
+        assert!(fuller.detail.contains("its thin volumes may take"), "{}", fuller.detail);
+        let full = of_fullness(&at(0), 1000, &["a".into(), "b".into()], promises());
+        assert_eq!(
+            (&*full.code, full.severity),
+            ("pool-space", Severity::Error),
+            "who knew of it hears of it anew"
+        );
+        assert!(
+            full.detail.ends_with("no room left for volumes a, b: writes to where nothing is held yet fail"),
+            "{}",
+            full.detail
+        );
+        let many: Vec<String> = (0..100).map(|n| n.to_string()).collect();
+        let full = of_fullness(&at(0), 1000, &many, None);
+        assert!(full.detail.contains(" 7 and 92 more: "), "{}", full.detail);
+        assert!(of_fullness(&at(0), 0, &[], None).detail.starts_with("0 %"), "nothing is divided by nothing");
+    }
 
     #[test]
     fn promises_are_told_of_from_half_full_on() {

@@ -10,6 +10,8 @@ pub struct RpcClient {
     pub user: String,
     /// The user's domain: this server's name, or a directory's.
     pub domain: String,
+    /// From where the pipe was opened, for people to read. A login inside of it does not change that.
+    pub from: String,
     /// Its SID.
     pub sid: Sid,
     /// Whether it may administer the server.

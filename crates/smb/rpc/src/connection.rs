@@ -277,6 +277,7 @@ impl Connection {
             self.give_up();
             return refused;
         };
+        let client = RpcClient { from: self.client.from.clone(), ..client };
         let mut arguments = NdrIn::new(&request.stub, request.order);
         let mut handles = group.handles.lock();
         let mut call = Call { view: &*self.shared.view, client: &client, handles: &mut handles };

@@ -45,7 +45,8 @@ impl Authenticator for Users {
     fn client(&self, who: &Authenticated) -> Option<RpcClient> {
         let Identity::User { name, sid, .. } = &who.identity else { return None };
         let is_administrator = name == "alice";
-        Some(RpcClient { user: name.clone(), domain: "NODE1".to_owned(), sid: *sid, is_administrator })
+        let (user, domain, from) = (name.clone(), "NODE1".to_owned(), String::new());
+        Some(RpcClient { user, domain, from, sid: *sid, is_administrator })
     }
 
     fn current(&self, client: &RpcClient) -> Option<RpcClient> {
@@ -65,7 +66,8 @@ pub fn service() -> RpcService {
 #[must_use]
 pub fn client(is_administrator: bool) -> RpcClient {
     let sid = Sid::new(5, &[21, 1, 2, 3, 1000]).unwrap_or(Sid::SYSTEM);
-    RpcClient { user: "bob".to_owned(), domain: "NODE1".to_owned(), sid, is_administrator }
+    let (user, domain, from) = ("bob".to_owned(), "NODE1".to_owned(), "192.0.2.1:50000".to_owned());
+    RpcClient { user, domain, from, sid, is_administrator }
 }
 
 /// What a client sends through a pipe: the first byte says which pipe and who, the rest are the bytes.

@@ -70,6 +70,7 @@ pub use error::{Detail, FileError, Result};
 pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};
 pub use fsctl::FSCTLS;
 pub use open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
+pub use quotas::{QuotaChange, QuotaChanges};
 pub use set::SET_CLASSES;
 pub use shared_folders::SharedFolder;
 

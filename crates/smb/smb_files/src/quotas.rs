@@ -2,7 +2,9 @@
 //!
 //! Who is no administrator is told of its own quota, and of nobody else's. Any open of the volume will do to ask.
 
-use file_store::{NO_LIMIT, Owner, QuotaEntry, QuotaLimits, QuotaMode, QuotaSettings, QuotaStore};
+use file_store::{
+    NO_LIMIT, Owner, QuotaEntry, QuotaLimits, QuotaMode, QuotaSettings, QuotaStore, StoreFuture,
+};
 use smb_protocol::NtStatus;
 use smb_protocol::access::AccessMask;
 use smb_protocol::fscc::quota::{QueryQuota, Quota, push_quota, quota_writer, quotas};
@@ -25,6 +27,47 @@ const INCOMPLETE: u32 = 0x100;
 const REBUILDING: u32 = 0x200;
 /// Most users whose quotas one request asks for, or sets: each is a look at the volume, or a change of it, by itself.
 const USERS_MAX: usize = 1024;
+
+/// A change of quotas, for who records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuotaChange {
+    /// What holds for everybody; what did is absent where the volume did not tell.
+    Everybody {
+        /// Before.
+        old: Option<QuotaSettings>,
+        /// After.
+        new: QuotaSettings,
+    },
+    /// A user's own limits; absent where it has none.
+    User {
+        /// Who it is.
+        sid: Sid,
+        /// Before.
+        old: Option<QuotaLimits>,
+        /// After.
+        new: Option<QuotaLimits>,
+    },
+}
+
+/// What a request has changed of quotas so far. It stays true wherever the request ends, also when it is dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaChanges {
+    /// What is done.
+    pub done: Vec<QuotaChange>,
+    /// What was begun, and may be done or not.
+    pub begun: Option<QuotaChange>,
+}
+
+impl QuotaChanges {
+    async fn make(&mut self, change: QuotaChange, work: StoreFuture<'_, ()>) -> Result<()> {
+        self.begun = Some(change);
+        let made = work.await;
+        let begun = self.begun.take();
+        made?;
+        self.done.extend(begun);
+        Ok(())
+    }
+}
 
 fn owner(sid: &Sid) -> Option<Owner> {
     let mut bytes = Vec::new();
@@ -120,7 +163,7 @@ impl Open {
     }
 
     /// Sets FileFsControlInformation.
-    pub(crate) async fn set_quota_control(&self, buffer: &[u8]) -> Result<()> {
+    pub(crate) async fn set_quota_control(&self, buffer: &[u8], changes: &mut QuotaChanges) -> Result<()> {
         self.may_set_quotas()?;
         let Some(quotas) = self.quota_store() else {
             return refuse(NtStatus::ACCESS_DENIED, "the volume has no quotas");
@@ -132,7 +175,10 @@ impl Open {
             _ => QuotaMode::Off,
         };
         let default = limits(wanted.default_threshold, wanted.default_limit)?;
-        Ok(quotas.set_quotas(QuotaSettings { mode, default }).await?)
+        let new = QuotaSettings { mode, default };
+        // What is told of it must not make it fail.
+        let old = quotas.quota_of(Owner::ADMINISTRATORS).await.ok().map(|report| report.settings);
+        changes.make(QuotaChange::Everybody { old, new }, quotas.set_quotas(new)).await
     }
 
     /// QUERY_INFO about quotas.
@@ -176,17 +222,26 @@ impl Open {
         Ok(())
     }
 
-    /// SET_INFO about quotas. A limit of -2 takes an owner's own limits away. Quotas are those of users: `is_group` knows who is none.
+    /// SET_INFO about quotas; `changes` has what is done. A limit of -2 takes an owner's own limits away. Quotas are those of users: `is_group` knows who is none.
     ///
     /// # Errors
     /// NOT_SUPPORTED where they are off, ACCESS_DENIED for who is no administrator, and over a share that allows no changes,
     /// INVALID_PARAMETER.
-    pub async fn set_quota(&self, buffer: &[u8], is_group: &dyn Fn(Sid) -> bool) -> Result<()> {
+    pub async fn set_quota(
+        &self,
+        buffer: &[u8],
+        is_group: &dyn Fn(Sid) -> bool,
+        changes: &mut QuotaChanges,
+    ) -> Result<()> {
         let quotas = self.quotas_on()?;
         self.may_set_quotas()?;
         // All of it makes sense before any of it is done.
-        for (owner, limits) in quotas_of(buffer, is_group)? {
-            quotas.set_quota(owner, limits).await?;
+        for (owner, new) in quotas_of(buffer, is_group)? {
+            let before = quotas.quota_of(owner).await.ok();
+            let entry = before.as_ref().and_then(|report| report.owners.first());
+            let old = entry.filter(|entry| entry.own).map(|entry| entry.limits);
+            let sid = Sid::decode(owner.bytes())?;
+            changes.make(QuotaChange::User { sid, old, new }, quotas.set_quota(owner, new)).await?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use smb_protocol::wire::Wire;
 use crate::error::{Result, refuse};
 use crate::open::Open;
 use crate::query::finish;
+use crate::quotas::QuotaChanges;
 
 /// Least bytes of a buffer for the classes with a name at their end: the structures with their alignment, as Windows counts.
 const VOLUME_FIXED: usize = 24;
@@ -139,9 +140,14 @@ impl Open {
     ///
     /// # Errors
     /// ACCESS_DENIED for classes that exist, INVALID_INFO_CLASS for others.
-    pub async fn set_volume(&self, class: VolumeClass, buffer: &[u8]) -> Result<()> {
+    pub async fn set_volume(
+        &self,
+        class: VolumeClass,
+        buffer: &[u8],
+        changes: &mut QuotaChanges,
+    ) -> Result<()> {
         match class {
-            VolumeClass::CONTROL => self.set_quota_control(buffer).await,
+            VolumeClass::CONTROL => self.set_quota_control(buffer, changes).await,
             VolumeClass::LABEL | VolumeClass::OBJECT_ID => {
                 refuse(NtStatus::ACCESS_DENIED, "the volume is changed by its administrator")
             }

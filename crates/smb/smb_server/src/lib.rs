@@ -41,6 +41,7 @@ mod open;
 mod peer;
 pub mod pipe;
 mod queue;
+mod record;
 mod replay;
 mod restore;
 mod server;
@@ -58,6 +59,7 @@ pub use config::{
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt, TreeInfo};
 pub use pipe::{NoPipes, Pipe, PipeClient, PipeService, PipeWork};
 pub use queue::{NoQueues, Queues, Wanted};
+pub use record::{NoRecord, QuotasAsked, Record};
 pub use restore::Restored;
 pub use server::SmbServer;
 pub use shared::{Interfaces, Parts};

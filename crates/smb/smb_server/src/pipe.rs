@@ -1,6 +1,7 @@
 //! Named pipes of IPC$: the seam to remote procedure calls.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use smb_protocol::security::sid::Sid;
 pub struct PipeClient {
     /// The user's name; "anonymous" for nobody.
     pub user: String,
+    /// From where it is connected.
+    pub remote: SocketAddr,
     /// Its SID.
     pub sid: Sid,
     /// Whether it may administer the server.

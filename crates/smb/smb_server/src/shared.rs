@@ -23,6 +23,7 @@ use crate::open::table::Opens;
 use crate::peer::Peer;
 use crate::pipe::PipeService;
 use crate::queue::Queues;
+use crate::record::Record;
 use crate::session::Session;
 use crate::share::Shares;
 
@@ -50,6 +51,8 @@ pub struct Parts {
     pub interfaces: Arc<dyn Interfaces>,
     /// The server's identity; the same after a restart.
     pub guid: Guid,
+    /// Where it is written down what clients administer.
+    pub record: Arc<dyn Record>,
     /// Memory for the requests of all clients, shared with the node's other services.
     pub budget: Budget,
 }

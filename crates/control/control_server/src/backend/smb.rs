@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 
 use control_api::{
-    Config, Listener, Session, ShareConfig, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt,
+    AuditEntry, Config, Listener, Session, ShareConfig, ShareCreate, ShareTraffic, ShareUpdate, Smb1Attempt,
     SmbInterface, SmbOpen,
 };
 use observe::IoTotals;
@@ -44,11 +44,24 @@ pub struct SmbInfo {
 /// machine.
 pub trait SmbAdministration: Send + Sync + 'static {
     /// Makes a share of a folder that is there.
-    fn share_create(&self, request: ShareCreate) -> Work<'_, ()>;
+    fn share_create(&self, by: Remote, request: ShareCreate) -> Work<'_, ()>;
     /// Changes a share.
-    fn share_update(&self, name: String, update: ShareUpdate) -> Work<'_, ()>;
+    fn share_update(&self, by: Remote, name: String, update: ShareUpdate) -> Work<'_, ()>;
     /// Takes a share away; whoever asks has been asked whether it is sure.
-    fn share_delete(&self, name: String) -> Work<'_, ()>;
+    fn share_delete(&self, by: Remote, name: String) -> Work<'_, ()>;
+    /// Writes down what somebody has changed otherwise. Blocks on the data directory's disk.
+    fn record(&self, entry: AuditEntry);
+    /// One more change is not written down, as too many wait for the disk.
+    fn miss(&self);
+}
+
+/// Who asks over the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// The user.
+    pub user: String,
+    /// From where, as the record has it.
+    pub from: String,
 }
 
 /// What is to be served of a pool over SMB.

@@ -19,10 +19,11 @@ use axum::response::{IntoResponse as _, Response};
 use control_api::routes::{Method, Route};
 use control_api::{Code, Problem, Proof, REQUEST_HEADER};
 
+use super::look::Looks;
 use super::parts::{Failure, Outcome};
 use super::relay::{self, Asked, Remembered};
 use crate::access::Asker;
-use crate::audit::{Attempt, Subject};
+use crate::audit::{Attempt, BODY, Subject};
 use crate::network::{Peer, Place, Through};
 use crate::node::Node;
 use crate::socket::SocketPeer;
@@ -33,6 +34,7 @@ pub(super) struct Gate {
     pub(super) node: Arc<Node>,
     pub(super) route: &'static Route,
     pub(super) remembered: Arc<Remembered>,
+    pub(super) looks: Looks,
 }
 
 /// Who has asked: there where somebody is known.
@@ -139,7 +141,7 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
     }
     if let Err(problem) = admitted {
         if let Some(attempt) = &mut attempt {
-            attempt.ended(problem.status, problem.code.as_str());
+            attempt.ended(problem.status, problem.code.as_str(), &problem.detail);
         }
         return Failure::from(problem).into_response();
     }
@@ -151,16 +153,23 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
         route: gate.route,
         by: relay::by(asker.as_ref()),
         remembered: gate.remembered.clone(),
+        looks: gate.looks.clone(),
+        subject: attempt.as_ref().map(Attempt::subject),
         relayed: matches!(peer, Peer::Node(_)),
     };
     request.extensions_mut().insert::<Known>(asker);
     let place = request.extensions_mut().remove::<Arc<Place>>();
     let work = async move {
         let _place = place;
-        let response = asked.answer(request, next).await;
+        let mut response = asked.answer(request, next).await;
         if let Some(attempt) = &mut attempt {
-            let outcome = response.extensions().get::<Outcome>().map_or("done", |outcome| outcome.0.as_str());
-            attempt.ended(response.status().as_u16(), outcome);
+            let outcome = response.extensions().get::<Outcome>();
+            let (result, reason) =
+                outcome.map_or(("done", ""), |outcome| (outcome.0.as_str(), outcome.1.as_str()));
+            let told = attempt.ended(response.status().as_u16(), result, reason);
+            if let Peer::Node(_) = peer {
+                told.put(response.headers_mut());
+            }
         }
         response
     };
@@ -177,7 +186,7 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
 async fn whole(body: Body, most: usize, known: bool) -> Result<Bytes, Problem> {
     let limits = crate::network::Limits::default();
     let limit = if known { limits.body } else { limits.stranger };
-    let wrong = |why: &str| Problem::new(Code::InvalidRequest, format!("The request's body: {why}."));
+    let wrong = |why: &str| Problem::new(Code::InvalidRequest, format!("{BODY}: {why}."));
     match tokio::time::timeout(limit, axum::body::to_bytes(body, most)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(error)) => Err(wrong(&error.to_string())),

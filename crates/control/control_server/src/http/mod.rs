@@ -7,6 +7,7 @@ mod finding_handlers;
 mod gate;
 mod handlers;
 mod headers;
+mod look;
 mod node_handlers;
 mod pages;
 mod parts;
@@ -48,10 +49,22 @@ fn most_bytes(route: &Route) -> Option<usize> {
     }
 }
 
+/// What things are looked at by, for the record of what is changed: this node's own handlers.
+fn looked_at(node: &Arc<Node>) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES.iter().filter(|route| look::is_looked_at(route)) {
+        if let Some(handler) = handlers::handler(route.id, MethodFilter::GET) {
+            router = router.route(route.path, handler);
+        }
+    }
+    router.with_state(node.clone())
+}
+
 /// The router over the whole table.
 pub(crate) fn router(node: Arc<Node>) -> Router {
     let mut router = Router::new();
     let remembered = Arc::<relay::Remembered>::default();
+    let looks = look::Looks::new(looked_at(&node));
     for route in ROUTES {
         let filter = match route.method {
             RouteMethod::Get => MethodFilter::GET,
@@ -62,7 +75,8 @@ pub(crate) fn router(node: Arc<Node>) -> Router {
         };
         // The test below makes sure that there is one.
         if let Some(handler) = handlers::handler(route.id, filter) {
-            let gate = Gate { node: node.clone(), route, remembered: remembered.clone() };
+            let gate =
+                Gate { node: node.clone(), route, remembered: remembered.clone(), looks: looks.clone() };
             let handler = handler
                 // The gate limits it.
                 .layer(DefaultBodyLimit::disable())

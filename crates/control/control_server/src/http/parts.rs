@@ -12,12 +12,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::audit::Subject;
+use crate::audit::{BODY, Subject};
 use crate::node::Node;
 
-/// What has become of a request that failed, for who records it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome(pub(crate) Code);
+/// What has become of a request that failed, and why, for who records it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome(pub(crate) Code, pub(crate) String);
 
 /// A problem as an answer.
 pub(crate) struct Failure(Problem);
@@ -37,7 +37,7 @@ impl IntoResponse for Failure {
         if self.0.code == Code::Unauthenticated {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        response.extensions_mut().insert(Outcome(self.0.code));
+        response.extensions_mut().insert(Outcome(self.0.code, self.0.detail));
         response
     }
 }
@@ -73,15 +73,18 @@ impl<T: DeserializeOwned> FromRequest<Arc<Node>> for Sent<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request<Body>, state: &Arc<Node>) -> Result<Self, Failure> {
-        let wrong =
-            |why: String| Failure(Problem::new(Code::InvalidRequest, format!("The request's body: {why}.")));
+        let wrong = |why: String| Failure(Problem::new(Code::InvalidRequest, format!("{BODY}: {why}.")));
         let subject = request.extensions().get::<Subject>().cloned();
         let bytes = Bytes::from_request(request, state).await.map_err(|error| wrong(error.to_string()))?;
         let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        if let (Some(subject), Ok(named)) = (subject, serde_json::from_slice::<Named>(bytes)) {
+        if let (Some(subject), Ok(named)) = (&subject, serde_json::from_slice::<Named>(bytes)) {
             subject.names(named.told());
         }
-        serde_json::from_slice(bytes).map(Self).map_err(|error| wrong(error.to_string()))
+        let sent = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        if let (Some(subject), Ok(body)) = (&subject, serde_json::from_slice(bytes)) {
+            subject.given(&body);
+        }
+        Ok(Self(sent))
     }
 }
 

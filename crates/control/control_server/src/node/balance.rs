@@ -152,16 +152,16 @@ impl Node {
             tracing::warn!("pool {pool} has not moved by itself to node {to}: {problem}");
         }
         self.record(AuditEntry {
-            time: 0,
             who: by.who,
             proof: by.proof,
             role: by.role,
             from: format!("node {}", status.node),
             operation: "pool_move".into(),
-            request: String::new(),
             object: format!("{pool} to node {to}"),
             status: done.as_ref().map_or_else(|problem| problem.status, |_| 200),
+            reason: done.as_ref().err().map(|problem| problem.detail.clone()).unwrap_or_default(),
             result: done.map_or_else(|problem| problem.code.as_str().to_owned(), |_| "done".into()),
+            ..AuditEntry::default()
         });
     }
 }

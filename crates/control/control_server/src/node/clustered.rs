@@ -335,21 +335,21 @@ impl Node {
                 (if paused { "node_pause" } else { "node_resume" }, what.to_owned(), done)
             }
         };
-        let (status, result) = match &done {
-            Ok(()) => (200, "done".to_owned()),
-            Err(problem) => (problem.status, problem.code.as_str().to_owned()),
+        let (status, result, reason) = match &done {
+            Ok(()) => (200, "done".to_owned(), String::new()),
+            Err(problem) => (problem.status, problem.code.as_str().to_owned(), problem.detail.clone()),
         };
         self.record(control_api::AuditEntry {
-            time: 0,
             who: by.who,
             proof: by.proof,
             role: by.role,
             from: format!("node {through}"),
             operation: operation.into(),
-            request: String::new(),
             object,
             status,
             result,
+            reason,
+            ..control_api::AuditEntry::default()
         });
         done.map(|()| String::new())
     }

@@ -4,6 +4,7 @@ use control_api::{DiskState, Issue, Severity, Volume};
 use health_rules::{FindingCode, issue};
 
 use super::Node;
+use super::pool_summary::summary;
 
 impl Node {
     /// What to do about a volume that could not be opened, if its last opening has shown that.
@@ -126,10 +127,11 @@ impl Node {
                 let without = self.is_done_without(space);
                 health_rules::of_space(&space.state, space.log_of.as_deref(), &info.name, without)
             }));
+            let told = self.is_told_full(&summary(&info));
             issues.extend(
                 info.spaces
                     .iter()
-                    .filter(|space| space.out_of_room)
+                    .filter(|space| space.out_of_room && !told)
                     .map(|space| health_rules::no_room(&space.state, &info.name)),
             );
         }

@@ -2,7 +2,7 @@
 //!
 //! A thin pool that is full fails writes, of volumes that seem to have room; so it is told long before.
 
-use control_api::{Issue, PolicyConfig, Pool, Severity, human_bytes};
+use control_api::{Issue, PolicyConfig, Pool, Severity, Volume, human_bytes};
 use health_rules::{FindingCode, of_rule};
 
 use super::Node;
@@ -34,14 +34,6 @@ impl Fullness {
             Self::Fine
         }
     }
-
-    fn severity(self) -> Option<Severity> {
-        match self {
-            Self::Fine => None,
-            // All is served still: when it is full, that is told of the volumes that find no room.
-            Self::Warning | Self::Critical => Some(Severity::Warning),
-        }
-    }
 }
 
 /// Bytes of a pool that data may take.
@@ -71,20 +63,25 @@ impl Node {
         .collect()
     }
 
-    /// What there is to say of a pool's space.
-    pub(super) fn space_issue(&self, pool: &Pool) -> Option<Issue> {
-        let severity = self.config.with(|config| of(pool, &config.policy)).severity()?;
-        Some(Issue {
-            severity,
-            subject: format!("pool {}", pool.name),
-            detail: format!(
-                "{} % of its space is in use: {} of {} are free",
-                percent(for_data(pool), pool.free_bytes),
-                human_bytes(pool.free_bytes),
-                human_bytes(for_data(pool))
-            ),
-            todo: "Add a disk (`holdfast pool add-disk`) or remove data; writes that need new space fail when it is full."
-                .into(), ..of_rule(FindingCode::PoolSpace) })
+    /// What there is to say of a pool's space; `volumes` are all that are known. One that is fuller than its limits has one line, whatever
+    /// follows from that.
+    pub(super) fn space_issues(&self, pool: &Pool, volumes: &[Volume]) -> Vec<Issue> {
+        let promises = health_rules::of_promises(pool, volumes);
+        if !self.is_told_full(pool) {
+            return self.forecast_issue(pool).into_iter().chain(promises).collect();
+        }
+        let own = self.open_handles().into_iter().filter(|(guid, _)| *guid == pool.guid);
+        let without_room: Vec<String> = own
+            .flat_map(|(_, handle)| handle.info().spaces)
+            .filter(|space| space.out_of_room)
+            .map(|space| space.state.name)
+            .collect();
+        vec![health_rules::of_fullness(pool, for_data(pool), &without_room, promises)]
+    }
+
+    /// Whether what finds no room in this pool is told of the pool.
+    pub(super) fn is_told_full(&self, pool: &Pool) -> bool {
+        self.config.with(|config| of(pool, &config.policy)) != Fullness::Fine
     }
 
     /// Logs which pools have become fuller than a limit since the last look.

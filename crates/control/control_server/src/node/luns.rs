@@ -115,19 +115,17 @@ impl Node {
         let volume = self.volume_or_only(request.volume.as_deref())?;
         let mut wanted = config.clone();
         let mut lun = LunConfig {
-            name: request.name.clone(),
             guid: Some(new_guid()?),
-            volume: volume.clone(),
             volume_guid: self.volume_guid(&volume),
-            path: request.path.clone().unwrap_or_else(|| format!("/luns/{}", request.name)),
             format: request.format,
             parents_anywhere: request.parents_anywhere,
             block_size: request.block_size.unwrap_or(512),
-            state: LunState::Online,
-            reason: String::new(),
             write_cache: request.write_cache,
-            initiator_write_cache: false,
-            map: Vec::new(),
+            ..LunConfig::new(
+                &request.name,
+                &volume,
+                request.path.clone().unwrap_or_else(|| format!("/luns/{}", request.name)),
+            )
         };
         for map in &request.map {
             let group = group_of(&mut wanted.groups, map)?;

@@ -269,19 +269,8 @@ mod tests {
     #[test]
     fn whose_disk_shrinks() {
         let lun = LunConfig {
-            name: "l".into(),
-            guid: None,
-            volume: "v".into(),
-            volume_guid: None,
-            path: "/l".into(),
-            format: control_api::LunFormat::Raw,
-            parents_anywhere: false,
-            block_size: 512,
-            state: LunState::Online,
-            reason: String::new(),
-            write_cache: false,
-            initiator_write_cache: false,
             map: vec![MapConfig { target: "t".into(), number: 0, group: "g".into(), read_only: false }],
+            ..LunConfig::new("l", "v", "/l")
         };
         let groups = [GroupConfig {
             name: "g".into(),

@@ -61,9 +61,7 @@ impl Node {
             .collect();
         let mut issues = self.pool_issues();
         issues.extend(self.claimant_issues());
-        issues.extend(
-            pools.iter().filter_map(|pool| self.space_issue(pool).or_else(|| self.forecast_issue(pool))),
-        );
+        issues.extend(pools.iter().flat_map(|pool| self.space_issues(pool, &volumes)));
         let todo = |pool: &Pool| {
             let known = self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
             known.unwrap_or_else(|| bring_back(&pool.name))
@@ -83,12 +81,12 @@ impl Node {
         issues.extend(self.qos_volume_issues());
         issues.extend(self.smb_issues(&shares_here, ready));
         issues.extend(self.http_issues());
+        issues.extend(self.audit().issue());
         issues.extend(self.addresses.issues());
         let cluster = self.cluster_show().await.ok();
         issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));
         issues.extend(self.findings_of_names());
-        issues.extend(pools.iter().filter_map(|pool| health_rules::of_promises(pool, &volumes)));
         issues.extend(self.client_issues(&sessions, &shares_here, &portals));
         issues.extend(self.findings.issues(self.uptime_seconds(), &self.name()));
         self.findings.look(ready, self.clocks().1, &mut issues);

@@ -13,6 +13,8 @@ mod pools;
 mod shards;
 mod smb;
 mod storage;
+#[cfg(test)]
+mod test_volume;
 mod units;
 mod volumes;
 mod witness;

@@ -80,6 +80,26 @@ fn any_node_tells_of_all_and_does_what_another_one_has_to_do() {
     // The owner has written down who it was, and through whom it came.
     let recorded = first.get("/v1/audit").to_string();
     assert!(recorded.contains("node n2") && recorded.contains("lun_delete"), "{recorded}");
+    // Both say what was there: the owner has looked, and the node that was asked has heard it.
+    for node in [&first, &second] {
+        let entries = items(node, "/v1/audit");
+        let of = |operation: &str| {
+            entries.iter().find(|entry| entry["operation"] == operation && entry["result"] == "done")
+        };
+        let deleted = of("lun_delete").expect("recorded");
+        let size = deleted["changes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .find(|change| change["field"] == "size_bytes");
+        assert_eq!(size.map(|size| &size["old"]), Some(&json!(8192)), "{deleted}");
+        let made = of("lun_create").expect("recorded");
+        assert!(made["object"].as_str().is_some_and(|object| object.contains("l2")), "{made}");
+        assert!(made["changes"].to_string().contains("size_bytes"), "{made}");
+        let refused =
+            entries.iter().find(|entry| entry["result"] == "confirmation-required").expect("recorded");
+        assert!(refused["reason"].as_str().is_some_and(|reason| reason.contains("l2")), "{refused}");
+    }
 
     // A node that stands still is named, and what it had is shown as it was known.
     second.freeze();

@@ -1,5 +1,6 @@
 //! A node with users of each role, and what they have.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,7 +40,13 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::start_before(|_| {}).await
+    }
+
+    /// The same; before it starts, its data directory is made ready.
+    pub(crate) async fn start_before(prepare: impl FnOnce(&Path)) -> Self {
         let dir = tempfile::tempdir().expect("temp dir");
+        prepare(&dir.path().join("data"));
         let clock = Arc::new(Moved { real: SystemClock::new(), by: AtomicU64::new(0) });
         let machine = Arc::new(Machine::default());
         let options = NodeOptions {

@@ -1,6 +1,6 @@
 //! Every state of every part is under a sentence that fits.
 
-use control_api::{LogPlace, LunFormat, Provisioning, Resiliency, VolumeCache, VolumeLog};
+use control_api::{LogPlace, Provisioning, Resiliency, VolumeCache, VolumeLog};
 
 use super::*;
 use crate::headline::tests::{REDUNDANCIES, never_better};
@@ -88,21 +88,7 @@ fn a_log_that_is_away_is_told_of_by_its_names() {
 }
 
 fn lun(serving: LunState, problem: Option<&str>) -> Lun {
-    let config = LunConfig {
-        name: "l".into(),
-        guid: None,
-        volume: "v".into(),
-        volume_guid: None,
-        path: "/l".into(),
-        format: LunFormat::Raw,
-        parents_anywhere: false,
-        block_size: 512,
-        state: serving,
-        reason: String::new(),
-        write_cache: false,
-        initiator_write_cache: false,
-        map: Vec::new(),
-    };
+    let config = LunConfig { state: serving, ..LunConfig::new("l", "v", "/l") };
     Lun {
         config,
         size_bytes: 0,

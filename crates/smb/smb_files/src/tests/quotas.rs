@@ -14,6 +14,21 @@ use smb_protocol::wire::Wire as _;
 use test_layers::{Layered, StoreLayer};
 
 use super::*;
+use crate::{QuotaChange, QuotaChanges};
+
+/// Whose quota is never set: whoever sets it waits.
+const SLOW: u32 = 2999;
+
+fn bytes_of(sid: Sid) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    sid.put(&mut bytes);
+    bytes
+}
+
+/// What nobody reads.
+fn unread() -> QuotaChanges {
+    QuotaChanges::default()
+}
 
 /// A store that keeps quotas, and enforces none.
 struct Kept {
@@ -66,6 +81,9 @@ impl QuotaStore for Kept {
     }
 
     fn set_quota(&self, owner: Owner, limits: Option<QuotaLimits>) -> StoreFuture<'_, ()> {
+        if Owner::from_bytes(&bytes_of(sid(SLOW))) == Some(owner) {
+            return Box::pin(std::future::pending());
+        }
         match limits {
             Some(limits) => self.own.lock().insert(owner, limits),
             None => self.own.lock().remove(&owner),
@@ -151,18 +169,28 @@ fn who_is_no_administrator_sees_its_own_quota_and_sets_none() {
         let bob = f.create_as(&f.plain(2001), r"$Extend\$Quota:$Q:$INDEX_ALLOCATION", &Ask::open()).await;
         let bob = bob.unwrap().open;
         assert_eq!(status(told(&boss, &asked(false, true, &[]), 4096).await), NtStatus::NOT_SUPPORTED);
-        assert_eq!(status(boss.set_quota(&list(&[(2001, 1, 2)]), &nobody).await), NtStatus::NOT_SUPPORTED);
         assert_eq!(
-            status(bob.set_volume(VolumeClass::CONTROL, &control(2, 1, 2)).await),
+            status(boss.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut unread()).await),
+            NtStatus::NOT_SUPPORTED
+        );
+        assert_eq!(
+            status(bob.set_volume(VolumeClass::CONTROL, &control(2, 1, 2), &mut unread()).await),
             NtStatus::ACCESS_DENIED
         );
-        boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20)).await.unwrap();
+        boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20), &mut unread()).await.unwrap();
 
-        assert_eq!(status(bob.set_quota(&list(&[(2001, 1, 2)]), &nobody).await), NtStatus::ACCESS_DENIED);
+        assert_eq!(
+            status(bob.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut unread()).await),
+            NtStatus::ACCESS_DENIED
+        );
         assert_eq!(status(volume(&bob, VolumeClass::CONTROL).await), NtStatus::ACCESS_DENIED);
-        boss.set_quota(&list(&[(2001, 1, 2), (2002, 8, 9), (2003, u64::MAX, u64::MAX)]), &nobody)
-            .await
-            .unwrap();
+        boss.set_quota(
+            &list(&[(2001, 1, 2), (2002, 8, 9), (2003, u64::MAX, u64::MAX)]),
+            &nobody,
+            &mut unread(),
+        )
+        .await
+        .unwrap();
         let all = [sid(2001), sid(2002), sid(2003)];
         assert_eq!(told(&boss, &asked(false, true, &[]), 4096).await.unwrap(), all);
         assert_eq!(told(&boss, &asked(false, true, &[2002, 7]), 4096).await.unwrap(), [sid(2002), sid(7)]);
@@ -188,10 +216,10 @@ fn who_is_no_administrator_sees_its_own_quota_and_sets_none() {
         // All of a list makes sense, or nothing of it is done; -2 takes limits away.
         let mut bad = list(&[(2001, 1, 1000), (2002, 1, 1000)]);
         bad.truncate(bad.len() - 1);
-        assert_eq!(status(boss.set_quota(&bad, &nobody).await), NtStatus::INVALID_PARAMETER);
-        assert_eq!(status(boss.set_quota(&[], &nobody).await), NtStatus::INVALID_PARAMETER);
+        assert_eq!(status(boss.set_quota(&bad, &nobody, &mut unread()).await), NtStatus::INVALID_PARAMETER);
+        assert_eq!(status(boss.set_quota(&[], &nobody, &mut unread()).await), NtStatus::INVALID_PARAMETER);
         let remove = -2_i64 as u64;
-        boss.set_quota(&list(&[(2002, remove, remove)]), &nobody).await.unwrap();
+        boss.set_quota(&list(&[(2002, remove, remove)]), &nobody, &mut unread()).await.unwrap();
         assert_eq!(told(&boss, &asked(false, true, &[]), 4096).await.unwrap(), [sid(2001), sid(2003)]);
         let many = boss.query_quota(&asked(false, true, &[2001; 1025]), 1 << 20, &mut Vec::new()).await;
         assert_eq!(status(many), NtStatus::INVALID_PARAMETER, "each is a look at the volume");
@@ -218,13 +246,13 @@ fn a_user_is_told_of_what_its_quota_leaves() {
         };
         let (all, free) = (16384, sizes(&bob).await[2]);
         assert_eq!((sizes(&bob).await, has_quotas(&bob).await), ([all, free, free], false));
-        boss.set_volume(VolumeClass::CONTROL, &control(1, 4 << 20, 5 << 20)).await.unwrap();
+        boss.set_volume(VolumeClass::CONTROL, &control(1, 4 << 20, 5 << 20), &mut unread()).await.unwrap();
         assert_eq!((sizes(&bob).await, has_quotas(&bob).await), ([all, free, free], true), "tracked only");
-        boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20)).await.unwrap();
+        boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20), &mut unread()).await.unwrap();
         assert_eq!(sizes(&bob).await, [80, 32, free], "5 MiB, and 3 of them used");
-        boss.set_quota(&list(&[(2001, 1, 1 << 20)]), &nobody).await.unwrap();
+        boss.set_quota(&list(&[(2001, 1, 1 << 20)]), &nobody, &mut unread()).await.unwrap();
         assert_eq!(sizes(&bob).await, [16, 0, free], "more than there may be");
-        boss.set_quota(&list(&[(2001, 1, u64::MAX)]), &nobody).await.unwrap();
+        boss.set_quota(&list(&[(2001, 1, u64::MAX)]), &nobody, &mut unread()).await.unwrap();
         assert_eq!(sizes(&bob).await, [all, free, free]);
         let out = volume(&boss, VolumeClass::CONTROL).await.unwrap();
         let shown = ControlInformation::decode(&out).unwrap();
@@ -239,34 +267,41 @@ fn a_user_is_told_of_what_its_quota_leaves() {
 fn quotas_are_changed_over_shares_that_allow_changes_and_make_sense() {
     run_kept(|f| async move {
         let boss = f.open("", &Ask::open()).await;
-        boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20)).await.unwrap();
+        boss.set_volume(VolumeClass::CONTROL, &control(2, 4 << 20, 5 << 20), &mut unread()).await.unwrap();
         let reading =
             f.through(&f.user, f.store.root(), AccessMask::FILE_READ.union(AccessMask::FILE_EXECUTE));
         let reader =
             f.create_as(&reading, "", &Ask::open().access(AccessMask::FILE_READ)).await.unwrap().open;
         let ask = list(&[(2001, 1, 2)]);
-        assert_eq!(status(reader.set_quota(&ask, &nobody).await), NtStatus::ACCESS_DENIED);
-        let off = reader.set_volume(VolumeClass::CONTROL, &control(0, u64::MAX, u64::MAX)).await;
+        assert_eq!(status(reader.set_quota(&ask, &nobody, &mut unread()).await), NtStatus::ACCESS_DENIED);
+        let off =
+            reader.set_volume(VolumeClass::CONTROL, &control(0, u64::MAX, u64::MAX), &mut unread()).await;
         assert_eq!(status(off), NtStatus::ACCESS_DENIED);
         assert!(told(&reader, &asked(false, true, &[2001]), 4096).await.is_ok(), "to look is to read");
         let change = AccessMask::FILE_ALL.without(AccessMask::WRITE_DAC | AccessMask::WRITE_OWNER);
         let changing = f.through(&f.user, f.store.root(), change);
         let changer = f.create_as(&changing, "", &Ask::open()).await.unwrap().open;
-        changer.set_quota(&ask, &nobody).await.unwrap();
+        changer.set_quota(&ask, &nobody, &mut unread()).await.unwrap();
 
         // A warning that would never be given, alone and behind one that makes sense, and everybody's.
         for wrong in [&[(2001, 9, 8)][..], &[(2001, 3, 4), (2002, 9, 8)]] {
-            assert_eq!(status(boss.set_quota(&list(wrong), &nobody).await), NtStatus::INVALID_PARAMETER);
+            assert_eq!(
+                status(boss.set_quota(&list(wrong), &nobody, &mut unread()).await),
+                NtStatus::INVALID_PARAMETER
+            );
         }
-        let wrong = boss.set_volume(VolumeClass::CONTROL, &control(2, 9, 8)).await;
+        let wrong = boss.set_volume(VolumeClass::CONTROL, &control(2, 9, 8), &mut unread()).await;
         assert_eq!(status(wrong), NtStatus::INVALID_PARAMETER);
-        boss.set_quota(&list(&[(2003, u64::MAX, 8)]), &nobody).await.unwrap();
+        boss.set_quota(&list(&[(2003, u64::MAX, 8)]), &nobody, &mut unread()).await.unwrap();
 
         let is_group = |who: Sid| who == sid(2002);
         let groups = list(&[(2001, 3, 4), (2002, 3, 4)]);
-        assert_eq!(status(boss.set_quota(&groups, &is_group).await), NtStatus::INVALID_PARAMETER);
+        assert_eq!(
+            status(boss.set_quota(&groups, &is_group, &mut unread()).await),
+            NtStatus::INVALID_PARAMETER
+        );
         let remove = -2_i64 as u64;
-        boss.set_quota(&list(&[(2002, remove, remove)]), &is_group).await.unwrap();
+        boss.set_quota(&list(&[(2002, remove, remove)]), &is_group, &mut unread()).await.unwrap();
         let mut out = Vec::new();
         boss.query_quota(&asked(false, true, &[]), 4096, &mut out).await.unwrap();
         let limits: Vec<_> =
@@ -276,5 +311,39 @@ fn quotas_are_changed_over_shares_that_allow_changes_and_make_sense() {
             [(sid(2001), 1, 2), (sid(2003), NO_LIMIT, 8)],
             "what was refused has changed nothing"
         );
+    });
+}
+
+#[test]
+fn what_was_changed_is_told_with_what_was_before_also_when_the_request_is_dropped() {
+    run_kept(|f| async move {
+        let boss = f.open("", &Ask::open()).await;
+        let mut changes = unread();
+        boss.set_volume(VolumeClass::CONTROL, &control(2, 4, 5), &mut changes).await.unwrap();
+        let on = QuotaSettings { mode: QuotaMode::Enforce, default: QuotaLimits { warning: 4, limit: 5 } };
+        let Some(QuotaChange::Everybody { old: Some(off), new }) = changes.done.first().copied() else {
+            panic!("{changes:?}");
+        };
+        assert_eq!((off.mode, new), (QuotaMode::Off, on));
+        let limits = |warning, limit| Some(QuotaLimits { warning, limit });
+        let user = |user, old, new| QuotaChange::User { sid: sid(user), old, new };
+        let mut changes = unread();
+        boss.set_quota(&list(&[(2001, 1, 2)]), &nobody, &mut changes).await.unwrap();
+        boss.set_quota(&list(&[(2001, 3, 4)]), &nobody, &mut changes).await.unwrap();
+        assert_eq!(changes.done, [user(2001, None, limits(1, 2)), user(2001, limits(1, 2), limits(3, 4))]);
+        // What is refused changes nothing, and is not told as a change.
+        let mut changes = unread();
+        assert!(boss.set_quota(&list(&[(2001, 9, 8)]), &nobody, &mut changes).await.is_err());
+        assert_eq!(changes, unread());
+        let (mut changes, asked) = (unread(), list(&[(2001, 5, 6), (SLOW, 1, 2), (2003, 1, 2)]));
+        {
+            let mut set = std::pin::pin!(boss.set_quota(&asked, &nobody, &mut changes));
+            for _ in 0..100 {
+                let once = std::future::poll_fn(|cx| std::task::Poll::Ready(set.as_mut().poll(cx)));
+                assert!(once.await.is_pending());
+            }
+        }
+        assert_eq!(changes.done, [user(2001, limits(3, 4), limits(5, 6))]);
+        assert_eq!(changes.begun, Some(user(SLOW, None, limits(1, 2))), "nobody knows of that one");
     });
 }

@@ -283,6 +283,7 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
     let user = session.user();
     let client = crate::pipe::PipeClient {
         user: user.name(),
+        remote: call.conn.peer.remote,
         sid: user.token.user,
         is_administrator: user.token.is_admin,
         session_key: session.keys.application.expose().to_vec(),

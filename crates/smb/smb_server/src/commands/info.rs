@@ -1,6 +1,6 @@
 //! QUERY_INFO, SET_INFO, QUERY_DIRECTORY and CHANGE_NOTIFY (MS-SMB2 3.3.5.18 to 3.3.5.21).
 
-use smb_files::DirectoryQuery;
+use smb_files::{DirectoryQuery, QuotaChanges};
 use smb_protocol::directory::{
     ChangeNotifyFlags, ChangeNotifyRequest, OutputResponse, QueryDirectoryRequest,
 };
@@ -14,6 +14,7 @@ use super::Call;
 use crate::connection::answer::{Body, Outcome};
 use crate::open::Thing;
 use crate::open::persistence;
+use crate::record::{QuotasAsked, Telling};
 use crate::session::Session;
 
 fn output(status: NtStatus, output: &[u8]) -> Result<Outcome, Outcome> {
@@ -99,17 +100,44 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
                 name_refused(call, session, &file.path(), (class, request.buffer), error)
             })?;
         }
-        InfoType::FILESYSTEM => file.set_volume(VolumeClass(request.class), request.buffer).await?,
+        InfoType::FILESYSTEM => {
+            let class = VolumeClass(request.class);
+            let mut telling = telling(call, session, &open);
+            let set = file.set_volume(class, request.buffer, telling.changes()).await;
+            if class == VolumeClass::CONTROL {
+                telling.ended(&set);
+            } else {
+                telling.nothing();
+            }
+            set?;
+        }
         InfoType::SECURITY => file.set_security(request.security(), request.buffer).await?,
         InfoType::QUOTA => {
             let directory = &call.conn.shared.parts.directory;
-            file.set_quota(request.buffer, &|sid| directory.is_group(sid)).await?;
+            let mut telling = telling(call, session, &open);
+            let set = file.set_quota(request.buffer, &|sid| directory.is_group(sid), telling.changes()).await;
+            telling.ended(&set);
+            set?;
         }
         _ => return Err(NtStatus::INVALID_PARAMETER.into()),
     }
     // Names and deletion are part of what comes back.
     persistence::save(&open).await?;
     Ok(Outcome::ok(Body::of(|out| out.raw(&SetInfoResponse {}.to_bytes()))?))
+}
+
+/// Who changes quotas by this open, for the record of changes.
+fn telling(call: &Call<'_>, session: &Session, open: &crate::open::Open) -> Telling {
+    let user = session.user();
+    let asked = QuotasAsked {
+        user: user.name(),
+        is_administrator: user.token.is_admin,
+        remote: call.conn.peer.remote,
+        share: open.tree.share_name(),
+        changes: QuotaChanges::default(),
+        ended: None,
+    };
+    Telling::new(call.conn.shared.parts.record.clone(), asked)
 }
 
 /// One line in the log where a name is refused that somebody may have to do something about: the program whose file it is may say

@@ -32,8 +32,8 @@ use uuid::Uuid;
 
 use super::client::{Client, Got};
 use crate::{
-    Directory, Interfaces, NoPipes, Parts, Queues, ServerConfig, ShareConfig, ShareKind, SharePermission,
-    ShareRight, Signing, SmbServer, Wanted,
+    Directory, Interfaces, NoPipes, NoRecord, Parts, Queues, ServerConfig, ShareConfig, ShareKind,
+    SharePermission, ShareRight, Signing, SmbServer, Wanted,
 };
 
 /// The client whose requests are dropped.
@@ -189,6 +189,7 @@ impl World {
             queues: Arc::new(HeldShare(Arc::clone(&gate))),
             interfaces: Arc::new(Admin),
             guid: Guid([9; 16]),
+            record: Arc::new(NoRecord),
             budget: Budget::default(),
         };
         let server =

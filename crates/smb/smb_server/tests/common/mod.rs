@@ -16,8 +16,8 @@ use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_security::Token;
 use smb_server::{
-    Directory, Interfaces, NoPipes, NoQueues, Parts, ServerConfig, ShareConfig, ShareKind, SharePermission,
-    ShareRight, SmbServer,
+    Directory, Interfaces, NoPipes, NoQueues, NoRecord, Parts, ServerConfig, ShareConfig, ShareKind,
+    SharePermission, ShareRight, SmbServer,
 };
 use tcp_service::Budget;
 
@@ -186,6 +186,7 @@ pub fn serve_within(
             queues: Arc::new(NoQueues),
             interfaces: Arc::new(SameAddress),
             guid: Guid([9; 16]),
+            record: Arc::new(NoRecord),
             budget,
         },
     );

@@ -32,8 +32,10 @@ use control_api::routes::Route;
 use control_api::{BASE_PATH, Code, List, Problem, Unanswered};
 use serde_json::Value;
 
+use super::look::Looks;
 use super::parts::{Failure, Outcome};
 use crate::access::Asker;
+use crate::audit::Subject;
 use crate::cluster::{By, NodePeer};
 use crate::node::Node;
 use crate::node::elsewhere::Thing;
@@ -63,6 +65,9 @@ pub(super) struct Asked {
     pub(super) remembered: Arc<Remembered>,
     /// Another node passes it on.
     pub(super) relayed: bool,
+    pub(super) looks: Looks,
+    /// For the record of what is changed; none where somebody only looks.
+    pub(super) subject: Option<Subject>,
 }
 
 impl Asked {
@@ -73,15 +78,23 @@ impl Asked {
             return match rule {
                 Rule::Here => failed(Problem::new(Code::Forbidden, "This is asked of each node itself.")),
                 Rule::Everywhere(merge) => own_only(&self.node, merge, next.run(request).await).await,
-                Rule::AtOwner => next.run(request).await,
+                Rule::AtOwner => self.here(request, next).await,
             };
         }
         match (rule, self.node.others()) {
-            (Rule::Here, _) | (_, None) => next.run(request).await,
+            (Rule::Here, _) | (_, None) => self.here(request, next).await,
             (Rule::Everywhere(merge), Some((peers, me))) => {
                 self.everywhere(merge, peers, me, request, next).await
             }
             (Rule::AtOwner, Some(_)) => self.at_owner(request, next).await,
+        }
+    }
+
+    /// The handler of this node, and for the record what it has changed.
+    async fn here(&self, request: Request, next: Next) -> Response {
+        match &self.subject {
+            Some(subject) => self.looks.around(self.route, subject, request, next).await,
+            None => next.run(request).await,
         }
     }
 
@@ -191,7 +204,7 @@ impl Asked {
             }
             Err(problem) => failed(problem),
             Ok(None) if super::most_bytes(self.route).is_none() => {
-                next.run(Request::from_parts(parts, body)).await
+                self.here(Request::from_parts(parts, body), next).await
             }
             Ok(None) => {
                 // It was read by the gate.
@@ -201,7 +214,7 @@ impl Asked {
                 };
                 let (method, uri) = (parts.method.clone(), parts.uri.clone());
                 let content = parts.headers.get(header::CONTENT_TYPE).cloned();
-                let own = next.run(Request::from_parts(parts, Body::from(bytes.clone()))).await;
+                let own = self.here(Request::from_parts(parts, Body::from(bytes.clone())), next).await;
                 match other_node(own).await {
                     Ok(own) => own,
                     // No pool of the cluster has a volume of this name, as far as is known: no other node knows more of it.
@@ -256,7 +269,10 @@ impl Asked {
         };
         match passing.await {
             Ok(answer) => {
-                let answer = answer.map(Body::new);
+                let mut answer = answer.map(Body::new);
+                if let Some(subject) = &self.subject {
+                    subject.passed(answer.headers_mut());
+                }
                 if answer.status() != StatusCode::OK {
                     return problem_of(answer).await;
                 }

@@ -1,25 +1,11 @@
 //! Tests of queues, rules and of what is divided.
 
-use control_api::{Assignment, LunConfig, LunFormat, LunState, Policy};
+use control_api::{Assignment, LunConfig, Policy};
 
 use super::*;
 
 fn lun(name: &str, volume: &str) -> LunConfig {
-    LunConfig {
-        name: name.into(),
-        guid: None,
-        volume: volume.into(),
-        volume_guid: None,
-        path: format!("/{name}"),
-        format: LunFormat::Raw,
-        parents_anywhere: false,
-        block_size: 512,
-        state: LunState::Online,
-        reason: String::new(),
-        write_cache: false,
-        initiator_write_cache: false,
-        map: Vec::new(),
-    }
+    LunConfig::new(name, volume, format!("/{name}"))
 }
 
 fn config(kind: PolicyKind) -> Config {

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::{OnceLock, Weak};
 
-use control_api::{ChapUser as ChapUserConfig, LunConfig, LunFormat, LunState, MapConfig};
+use control_api::{ChapUser as ChapUserConfig, LunConfig, MapConfig};
 
 use super::*;
 
@@ -15,19 +15,8 @@ fn config() -> Config {
             GroupConfig { name: "all".into(), initiators: vec![], any: true },
         ],
         luns: vec![LunConfig {
-            name: "l".into(),
-            guid: None,
-            volume: "v".into(),
-            volume_guid: None,
-            path: "/l".into(),
-            format: LunFormat::Raw,
-            parents_anywhere: false,
-            block_size: 512,
-            state: LunState::Online,
-            reason: String::new(),
-            write_cache: false,
-            initiator_write_cache: false,
             map: vec![MapConfig { target: "t".into(), number: 0, group: "a".into(), read_only: false }],
+            ..LunConfig::new("l", "v", "/l")
         }],
         ..Config::default()
     }

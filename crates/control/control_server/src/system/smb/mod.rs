@@ -7,6 +7,7 @@ mod directory;
 mod interfaces;
 mod listing;
 mod pipes;
+mod recorded;
 mod serve;
 mod share_changes;
 #[cfg(test)]
@@ -127,6 +128,7 @@ impl Smb {
             queues,
             interfaces: interfaces.clone(),
             guid: Guid(guid.to_bytes_le()),
+            record: view.clone(),
             budget,
         };
         let server = SmbServer::new(ServerConfig::default(), parts);

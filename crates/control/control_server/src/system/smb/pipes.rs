@@ -11,7 +11,7 @@ use smb_server::{Pipe, PipeClient, PipeService, PipeWork};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Semaphore};
 
-use super::view::NodeView;
+use super::view::{NodeView, canonical};
 
 /// Most calls at a time: others wait, so that clients cannot take all of the control plane's threads.
 const CALLS_MAX: usize = 32;
@@ -37,6 +37,7 @@ impl PipeService for Pipes {
         let client = RpcClient {
             user: client.user.clone(),
             domain: self.view.machine_name(),
+            from: format!("smb {}", canonical(client.remote)),
             sid: client.sid,
             is_administrator: client.is_administrator,
         };

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 
-use control_api::{CheckFinding, ShareCaching, ShareConfig, ShareKind, SharePermission, ShareRight};
+use control_api::{ShareCaching, ShareConfig, ShareKind, SharePermission, ShareRight};
 use file_store::{
     Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StateRow, StoreError, StoreErrorKind,
     StoreFuture,
@@ -16,10 +16,11 @@ use test_layers::{Layered, StoreLayer};
 
 use super::*;
 use crate::backend::OpenVolume;
-use crate::memory::now;
 use crate::system::SystemShards;
+use crate::system::test_volume::TestVolume;
 
 mod pipes;
+mod recorded;
 
 /// What is before the reading of the volume's durable state.
 #[derive(Default)]
@@ -50,32 +51,8 @@ impl StoreLayer for Hindered {
     }
 }
 
-struct Volume(Arc<MemoryStore>, Arc<Hurdle>);
-
-impl VolumeHandle for Volume {
-    fn store(&self) -> Arc<dyn FileStore> {
-        Arc::new(Layered(Hindered(self.0.clone(), self.1.clone())))
-    }
-
-    fn shard(&self) -> usize {
-        0
-    }
-
-    fn guid(&self) -> Uuid {
-        Uuid::from_u128(7)
-    }
-
-    fn cluster(&self) -> u32 {
-        4096
-    }
-
-    fn check(&self, _: bool) -> Work<'_, Vec<CheckFinding>> {
-        now(Ok(Vec::new()))
-    }
-
-    fn close(&self) -> Work<'_, ()> {
-        now(Ok(()))
-    }
+fn hindered(store: &Arc<MemoryStore>, hurdle: &Arc<Hurdle>) -> Arc<dyn VolumeHandle> {
+    Arc::new(TestVolume::new(Arc::new(Layered(Hindered(store.clone(), hurdle.clone())))))
 }
 
 const POOL: Uuid = Uuid::from_u128(1);
@@ -107,7 +84,7 @@ impl Bench {
         );
         let store = Arc::new(MemoryStore::new(1 << 30));
         let hurdle: Arc<Hurdle> = Arc::default();
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone(), hurdle.clone()));
+        let volume = hindered(&store, &hurdle);
         Self { _dir: dir, users, smb, store, hurdle, volume }
     }
 
@@ -223,7 +200,7 @@ async fn a_share_goes_on_when_its_volume_gets_another_name() {
     assert!(shares.len() == 1 && shares[0].files.is(&before), "it was closed and opened again");
     assert_eq!(bench.hurdle.begun.load(Ordering::SeqCst), 1, "what clients have open was brought back again");
     // Under its former name another volume may come.
-    let other: Arc<dyn VolumeHandle> = Arc::new(Volume(bench.store.clone(), bench.hurdle.clone()));
+    let other = hindered(&bench.store, &bench.hurdle);
     let both = [("v", other), ("w", bench.volume.clone())];
     let both = both.map(|(name, volume)| OpenVolume { name: name.into(), volume, undecided: Vec::new() });
     assert_eq!(bench.put(&config, both.to_vec()).await, []);
@@ -395,7 +372,7 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_shares_only() {
     let config = config();
     bench.configure(&config);
     let hurdle: Arc<Hurdle> = Arc::default();
-    let slow: Arc<dyn VolumeHandle> = Arc::new(Volume(bench.store.clone(), hurdle.clone()));
+    let slow = hindered(&bench.store, &hurdle);
     let wanted = |share: &str, name: &str, volume: &Arc<dyn VolumeHandle>, admit: bool| WantedShares {
         shares: vec![ShareConfig { name: share.into(), volume: name.into(), ..config.shares[0].clone() }],
         volumes: vec![OpenVolume { name: name.into(), volume: volume.clone(), undecided: Vec::new() }],

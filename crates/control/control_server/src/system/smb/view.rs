@@ -1,7 +1,8 @@
 //! The node as remote procedure calls see it: shares, sessions, opens, users; and who they believe.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
 use control_api::Problem;
@@ -21,7 +22,7 @@ use tokio::runtime::Handle;
 
 use super::directory::NodeUsers;
 use super::{InEffect, share_changes};
-use crate::backend::{SmbAdministration, Work};
+use crate::backend::{Remote, SmbAdministration, Work};
 
 /// The share that the server makes for itself.
 const IPC: &str = "IPC$";
@@ -51,6 +52,18 @@ pub(super) struct NodeView {
     activity: Mutex<BTreeMap<u64, Activity>>,
     /// For lines in the log that clients can cause at will.
     throttle: Throttle,
+    /// Entries of the record that wait for its disk.
+    pub(super) recording: Arc<AtomicUsize>,
+}
+
+/// An address as people know it: of IPv4 also where it came over IPv6.
+pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Who asks, for the record.
+fn remote(client: &RpcClient) -> Remote {
+    Remote { user: client.user.clone(), from: client.from.clone() }
 }
 
 fn small(value: impl TryInto<u32>) -> u32 {
@@ -88,6 +101,7 @@ impl NodeView {
             node: Mutex::default(),
             activity: Mutex::default(),
             throttle: Throttle::default(),
+            recording: Arc::default(),
         }
     }
 
@@ -141,10 +155,25 @@ impl NodeView {
         &self,
         change: impl for<'a> FnOnce(&'a dyn SmbAdministration) -> Work<'a, T>,
     ) -> Result<T, Problem> {
-        let node = self.node.lock().as_ref().and_then(Weak::upgrade);
+        let node = self.node();
         let node =
             node.ok_or_else(|| Problem::new(control_api::Code::Unavailable, "The node is stopping."))?;
         self.runtime.block_on(change(&*node))
+    }
+
+    /// The node; none while it starts or stops.
+    pub(super) fn node(&self) -> Option<Arc<dyn SmbAdministration>> {
+        self.node.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// The volume of a share that is served.
+    pub(super) fn volume_of(&self, share: &str) -> Option<String> {
+        let now = self.in_effect.lock();
+        now.shares.get(&upcase::upper(share)).map(|served| served.config.volume.clone())
     }
 
     fn principal(&self, found: smb_users::Principal) -> Principal {
@@ -219,23 +248,24 @@ impl ServerView for NodeView {
         shares
     }
 
-    fn add_share(&self, _: &RpcClient, share: &NewShare) -> Result<(), Win32> {
+    fn add_share(&self, client: &RpcClient, share: &NewShare) -> Result<(), Win32> {
         let request = share_changes::creation(share, |sid| self.find_sid(sid).map(|found| found.name))?;
-        self.have(|node| node.share_create(request)).map_err(|problem| share_changes::error(&problem, true))
+        self.have(|node| node.share_create(remote(client), request))
+            .map_err(|problem| share_changes::error(&problem, true))
     }
 
-    fn change_share(&self, _: &RpcClient, name: &str, change: &ShareChange) -> Result<(), Win32> {
+    fn change_share(&self, client: &RpcClient, name: &str, change: &ShareChange) -> Result<(), Win32> {
         let before =
             self.in_effect.lock().shares.get(&upcase::upper(name)).map(|served| served.config.clone());
         let before = before.ok_or(Win32::NET_NAME_NOT_FOUND)?;
         let update =
             share_changes::update(&before, change, |sid| self.find_sid(sid).map(|found| found.name))?;
-        self.have(|node| node.share_update(before.name.clone(), update))
+        self.have(|node| node.share_update(remote(client), before.name.clone(), update))
             .map_err(|problem| share_changes::error(&problem, false))
     }
 
-    fn remove_share(&self, _: &RpcClient, name: &str) -> Result<(), Win32> {
-        self.have(|node| node.share_delete(name.to_owned()))
+    fn remove_share(&self, client: &RpcClient, name: &str) -> Result<(), Win32> {
+        self.have(|node| node.share_delete(remote(client), name.to_owned()))
             .map_err(|problem| share_changes::error(&problem, false))
     }
 
@@ -257,8 +287,10 @@ impl ServerView for NodeView {
         self.session_infos().into_iter().map(shown).collect()
     }
 
-    fn close_session(&self, _: &RpcClient, id: u64) -> Result<(), Win32> {
+    fn close_session(&self, client: &RpcClient, id: u64) -> Result<(), Win32> {
+        let session = self.session_infos().into_iter().find(|session| session.id == id);
         let closed = self.server().is_some_and(|server| server.close_session(id));
+        self.session_closed(client, id, session.as_ref().filter(|_| closed));
         if closed { Ok(()) } else { Err(Win32::CLIENT_NAME_NOT_FOUND) }
     }
 
@@ -293,13 +325,15 @@ impl ServerView for NodeView {
         shown.collect()
     }
 
-    fn close_open(&self, _: &RpcClient, id: u32) -> Result<(), Win32> {
+    fn close_open(&self, client: &RpcClient, id: u32) -> Result<(), Win32> {
         let server = self.server().ok_or(Win32::FILE_ID_NOT_FOUND)?;
         let mut alike = server.opens().into_iter().filter(|open| open.share != IPC && fold(open.id) == id);
-        match (alike.next(), alike.next()) {
-            (Some(open), None) if server.close_open(open.id) => Ok(()),
-            _ => Err(Win32::FILE_ID_NOT_FOUND),
-        }
+        let closed = match (alike.next(), alike.next()) {
+            (Some(open), None) => Some(open).filter(|open| server.close_open(open.id)),
+            _ => None,
+        };
+        self.open_closed(client, id, closed.as_ref());
+        closed.map(drop).ok_or(Win32::FILE_ID_NOT_FOUND)
     }
 
     fn connections(&self) -> Vec<Connection> {
@@ -381,6 +415,7 @@ impl Authenticator for NodeView {
         Some(RpcClient {
             user: name.clone(),
             domain: self.machine_name(),
+            from: String::new(),
             sid: *sid,
             is_administrator: token.is_admin,
         })

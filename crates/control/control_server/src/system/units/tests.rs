@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use control_api::{
-    Assignment, AuthConfig, CheckFinding, Config, GroupConfig, LunFormat, MapConfig, Policy, PolicyKind,
-    TargetConfig,
+    Assignment, AuthConfig, Config, GroupConfig, LunFormat, MapConfig, Policy, PolicyKind, TargetConfig,
 };
 use file_store::{
     Access, Attributes, FileKind, FileStore, MemoryStore, NewFile, StateChange, StoreErrorKind,
@@ -18,54 +17,12 @@ use shard_runtime::SystemClock;
 use uuid::Uuid;
 
 use super::*;
-use crate::backend::{ServedBy, Work};
+use crate::backend::ServedBy;
 use crate::files;
-use crate::memory::now;
-
-struct Volume(Arc<dyn FileStore>);
-
-impl VolumeHandle for Volume {
-    fn store(&self) -> Arc<dyn FileStore> {
-        self.0.clone()
-    }
-
-    fn shard(&self) -> usize {
-        0
-    }
-
-    fn guid(&self) -> Uuid {
-        Uuid::from_u128(7)
-    }
-
-    fn cluster(&self) -> u32 {
-        4096
-    }
-
-    fn check(&self, _: bool) -> Work<'_, Vec<CheckFinding>> {
-        now(Ok(Vec::new()))
-    }
-
-    fn close(&self) -> Work<'_, ()> {
-        now(Ok(()))
-    }
-}
+use crate::system::test_volume::TestVolume;
 
 pub(super) fn lun(guid: Uuid) -> LunConfig {
-    LunConfig {
-        name: "l".into(),
-        guid: Some(guid),
-        volume: "v".into(),
-        volume_guid: None,
-        path: "/l".into(),
-        format: LunFormat::Raw,
-        parents_anywhere: false,
-        block_size: 512,
-        state: LunState::Online,
-        reason: String::new(),
-        write_cache: false,
-        initiator_write_cache: false,
-        map: Vec::new(),
-    }
+    LunConfig { guid: Some(guid), ..LunConfig::new("l", "v", "/l") }
 }
 
 /// Puts a configuration in effect, each time a newer one.
@@ -87,7 +44,7 @@ async fn the_file_of_a_lun_that_cannot_be_opened_is_kept() {
     let shards = SystemShards::start(Some(1)).expect("a shard");
     let units = units_on(shards);
     let store = Arc::new(MemoryStore::new(1 << 30));
-    let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+    let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
     let new = NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
     store.create(store.root(), "l", new).await.expect("made");
     let guid = Uuid::from_u128(9);
@@ -170,7 +127,7 @@ async fn a_lun_that_goes_while_a_limit_holds_its_commands_leaves_nothing_behind(
             let shards = SystemShards::start(Some(1)).expect("a shard");
             let units = units_on(shards);
             let store = Arc::new(MemoryStore::new(1 << 30));
-            let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+            let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
             let new =
                 NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
             store.create(store.root(), "l", new).await.expect("made");
@@ -245,34 +202,6 @@ impl test_layers::StoreLayer for Hangs {
     }
 }
 
-struct HangingVolume(Arc<MemoryStore>, Arc<Hurdle>);
-
-impl VolumeHandle for HangingVolume {
-    fn store(&self) -> Arc<dyn FileStore> {
-        Arc::new(test_layers::Layered(Hangs(self.0.clone(), self.1.clone())))
-    }
-
-    fn shard(&self) -> usize {
-        0
-    }
-
-    fn guid(&self) -> Uuid {
-        Uuid::from_u128(8)
-    }
-
-    fn cluster(&self) -> u32 {
-        4096
-    }
-
-    fn check(&self, _: bool) -> Work<'_, Vec<CheckFinding>> {
-        now(Ok(Vec::new()))
-    }
-
-    fn close(&self) -> Work<'_, ()> {
-        now(Ok(()))
-    }
-}
-
 /// Of two pools one does not answer: what lies in the other is served, changed and taken away, by configurations that are newer than
 /// the one that the first is still busy with; and what that has to say of who sees what, counts no more.
 #[tokio::test]
@@ -289,8 +218,11 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_units_only() {
     };
     let (slow, quick) = (made("slow").await, made("l").await);
     let hurdle: Arc<Hurdle> = Arc::default();
-    let hanging: Arc<dyn VolumeHandle> = Arc::new(HangingVolume(slow, hurdle.clone()));
-    let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(quick.clone()));
+    let hanging: Arc<dyn VolumeHandle> = Arc::new(TestVolume {
+        guid: 8,
+        ..TestVolume::new(Arc::new(test_layers::Layered(Hangs(slow, hurdle.clone()))))
+    });
+    let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(quick.clone()));
     let target = "iqn.2026-01.io.holdfast:t".to_owned();
     let map = |number| MapConfig { target: target.clone(), number, group: "all".into(), read_only: false };
     let of = |name: &str, guid: u128, number| LunConfig {
@@ -367,7 +299,7 @@ async fn a_lun_whose_pool_moves_is_busy_and_never_gone() {
             let shards = SystemShards::start(Some(1)).expect("a shard");
             let units = units_on(shards);
             let store = Arc::new(MemoryStore::new(1 << 30));
-            let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+            let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
             let new =
                 NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
             store.create(store.root(), "l", new).await.expect("made");

@@ -4,6 +4,12 @@ use rpc::RpcClient;
 
 use super::*;
 
+/// An administrator.
+pub(super) fn alice_from(sid: Sid) -> RpcClient {
+    let from = "smb 192.0.2.1:50000".into();
+    RpcClient { user: "alice".into(), domain: "NODE1".into(), from, sid, is_administrator: true }
+}
+
 #[tokio::test]
 async fn pipes_answer_apart_and_show_what_is_served() {
     use rpc::view::NewShare;
@@ -16,8 +22,7 @@ async fn pipes_answer_apart_and_show_what_is_served() {
     let mut config = config();
     config.shares[0].hidden = true;
     bench.apply(&config, true).await;
-    let who =
-        RpcClient { user: "alice".into(), domain: "NODE1".into(), sid: alice.sid, is_administrator: true };
+    let who = alice_from(alice.sid);
     let view = bench.smb.view.clone();
     let shares = view.shares(&who);
     let shown: Vec<_> =
@@ -38,8 +43,13 @@ async fn pipes_answer_apart_and_show_what_is_served() {
     let asked = tokio::task::spawn_blocking(move || view.add_share(&who, &new)).await;
     assert_eq!(asked.expect("no panic"), Err(Win32::NOT_READY));
 
-    let client =
-        PipeClient { user: "alice".into(), sid: alice.sid, is_administrator: true, session_key: Vec::new() };
+    let client = PipeClient {
+        user: "alice".into(),
+        remote: ([192, 0, 2, 1], 50_000).into(),
+        sid: alice.sid,
+        is_administrator: true,
+        session_key: Vec::new(),
+    };
     let pipes = Pipes::new(bench.smb.view.clone(), Handle::current());
     assert!(pipes.open("spoolss", &client).is_err());
     let pipe = pipes.open("srvsvc", &client).expect("a pipe");
@@ -61,8 +71,7 @@ async fn an_open_pipe_is_its_users_as_long_as_it_is_one() {
 
     let bench = Bench::new();
     let alice = bench.user("alice");
-    let who =
-        RpcClient { user: "alice".into(), domain: "NODE1".into(), sid: alice.sid, is_administrator: true };
+    let who = alice_from(alice.sid);
     let now = || bench.smb.view.current(&who).map(|client| client.is_administrator);
     assert_eq!(now(), Some(false), "she was an administrator when she opened it");
     bench.users.add_member("Administrators", alice.sid).expect("added");

@@ -141,7 +141,7 @@ async fn an_image_is_a_lun_and_nobody_elses_meanwhile() {
     run(async {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
         image(&store, "l", None).await;
         let config = config();
         // Somebody has it open to write to it: it is no LUN until that is closed.
@@ -190,7 +190,7 @@ async fn what_is_wrong_with_an_image_is_said_and_it_is_served_when_it_is_right()
     run(async {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
         let config = config();
         let why = async || {
             let trouble = apply(&units, &config, served(&volume)).await;
@@ -243,7 +243,7 @@ async fn parents_elsewhere_are_opened_only_where_that_was_asked_for() {
     run(async {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
         image(&store, "l", None).await;
         let guid = open(&store, "l", Mode::Read).await.info().await.header.data_write_guid;
         let folder =
@@ -282,7 +282,7 @@ async fn the_file_of_an_image_that_cannot_be_opened_is_kept() {
     run(async {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
         image(&store, "parent", None).await;
         image(&store, "l", Some("parent")).await;
         let (root, mut config) = (store.root(), config());
@@ -363,7 +363,7 @@ async fn an_image_that_has_stopped_is_opened_again() {
         let failing: Arc<[AtomicBool; 2]> = Arc::default();
         let layer = Fails(MemoryStore::new(1 << 30), failing.clone());
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
         image(&store, "parent", None).await;
         image(&store, "l", Some("parent")).await;
         let config = config();
@@ -411,7 +411,7 @@ async fn what_is_in_a_write_cache_comes_to_the_file_by_itself() {
     run(async {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
         image(&store, "l", None).await;
         let mut config = config();
         config.luns[0].write_cache = true;

@@ -16,7 +16,7 @@ async fn a_failed_flush_at_the_closing_of_an_image_is_told_by_the_next_node() {
         let failing: Arc<[AtomicBool; 2]> = Arc::default();
         let layer = Fails(MemoryStore::new(1 << 30), failing.clone());
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Volume(store.clone()));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
         image(&store, "l", None).await;
         let mut config = config();
         config.luns[0].write_cache = true;

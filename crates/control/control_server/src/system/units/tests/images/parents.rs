@@ -3,46 +3,14 @@
 use super::*;
 use crate::images::parentage::Parentage;
 
-/// A volume that keeps parents.
-struct Keeping(Arc<dyn FileStore>, Arc<Parentage>);
-
-impl VolumeHandle for Keeping {
-    fn store(&self) -> Arc<dyn FileStore> {
-        self.0.clone()
-    }
-
-    fn parentage(&self) -> Option<Arc<Parentage>> {
-        Some(self.1.clone())
-    }
-
-    fn shard(&self) -> usize {
-        0
-    }
-
-    fn guid(&self) -> Uuid {
-        Uuid::from_u128(7)
-    }
-
-    fn cluster(&self) -> u32 {
-        4096
-    }
-
-    fn check(&self, _: bool) -> Work<'_, Vec<CheckFinding>> {
-        now(Ok(Vec::new()))
-    }
-
-    fn close(&self) -> Work<'_, ()> {
-        now(Ok(()))
-    }
-}
-
 #[tokio::test]
 async fn a_parent_is_kept_while_its_children_are_no_luns_any_more() {
     run(async {
         let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
         let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
         let parentage = Parentage::new(store.clone());
-        let volume: Arc<dyn VolumeHandle> = Arc::new(Keeping(store.clone(), parentage.clone()));
+        let volume: Arc<dyn VolumeHandle> =
+            Arc::new(TestVolume { parentage: Some(parentage.clone()), ..TestVolume::new(store.clone()) });
         image(&store, "grandparent", None).await;
         image(&store, "parent", Some("grandparent")).await;
         image(&store, "l", Some("parent")).await;

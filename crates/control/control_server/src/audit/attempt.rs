@@ -1,0 +1,274 @@
+//! A change that is asked for over the API, from when it is let in until it has ended; and what is learned of it meanwhile.
+//!
+//! A node that passes a change on to another one learns from its answer what was changed ([`Passed`], in a header between nodes): the record of
+//! the node that somebody has asked says as much as that of the node that did it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::Query;
+use axum::http::{HeaderMap, HeaderValue, Uri};
+use control_api::routes::{Method, Route};
+use control_api::{AuditChange, AuditEntry, BASE_PATH, EventKind, REDACTED};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::fields::{Fields, secrets_of};
+use crate::access::Asker;
+use crate::network::Peer;
+use crate::node::Node;
+
+/// What a body that is not taken is said to be, before what is wrong with it. That may repeat what somebody has typed in the wrong place.
+pub(crate) const BODY: &str = "The request's body";
+/// What is shorter is found in any sentence, and keeps nothing secret.
+const SECRET_BYTES: usize = 4;
+/// The header in which a node tells another one what it has changed for it.
+const PASSED: &str = "x-holdfast-changes";
+
+/// What is learned of a change while it is made, by whoever reads its body.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subject(Arc<Mutex<Learned>>);
+
+#[derive(Debug, Default)]
+struct Learned {
+    names: Vec<String>,
+    asker: Option<Asker>,
+    /// What was asked for, and the secrets in it.
+    given: Fields,
+    secrets: Vec<String>,
+    /// What was there before and is there after.
+    changed: Option<Fields>,
+    unseen: Option<String>,
+    passed: Option<Passed>,
+}
+
+impl Subject {
+    /// What it is about.
+    pub(crate) fn names(&self, names: impl IntoIterator<Item = String>) {
+        self.0.lock().names.extend(names);
+    }
+
+    /// Who it was, where that comes out only now.
+    pub(crate) fn asker(&self, asker: Asker) {
+        self.0.lock().asker = Some(asker);
+    }
+
+    /// What is asked for: a body that is what the route takes, so that nothing in it has a name that nobody knows.
+    pub(crate) fn given(&self, body: &Value) {
+        let (given, secrets) = (Fields::given(body), secrets_of(body));
+        let mut learned = self.0.lock();
+        (learned.given, learned.secrets) = (given, secrets);
+    }
+
+    /// What was changed, as it was looked at before and after.
+    pub(crate) fn changed(&self, fields: Fields) {
+        self.0.lock().changed = Some(fields);
+    }
+
+    /// Why it is not known what was changed.
+    pub(crate) fn unseen(&self, why: String) {
+        self.0.lock().unseen = Some(why);
+    }
+
+    /// Takes out of another node's answer what that one has changed.
+    pub(crate) fn passed(&self, headers: &mut HeaderMap) {
+        let Some(passed) = headers.remove(PASSED) else { return };
+        self.0.lock().passed = serde_json::from_slice(passed.as_bytes()).ok();
+    }
+}
+
+/// What a node tells another one of a change that it has made for it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Passed {
+    #[serde(default)]
+    object: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    changes: Vec<AuditChange>,
+    #[serde(default)]
+    left_out: String,
+}
+
+impl Passed {
+    /// Puts it into the answer. What cannot be in a header is left out: the record of this node has it.
+    pub(crate) fn put(&self, headers: &mut HeaderMap) {
+        let Ok(mut text) = serde_json::to_string(self) else { return };
+        // Of what JSON leaves as it is, no header holds this one.
+        text.retain(|c| c != '\u{7f}');
+        if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
+            headers.insert(PASSED, value);
+        }
+    }
+}
+
+/// A change that is asked for. It is written down when it has ended; one that is dropped before was given up by its client.
+pub(crate) struct Attempt {
+    node: Arc<Node>,
+    entry: Option<AuditEntry>,
+    subject: Subject,
+    /// It makes or does something, so what was asked for says more than what differs.
+    does: bool,
+}
+
+impl Attempt {
+    /// Somebody asks for `route`.
+    pub(crate) fn new(node: Arc<Node>, route: &Route, uri: &Uri, asker: Option<&Asker>, peer: Peer) -> Self {
+        let mut entry = AuditEntry {
+            who: "nobody".into(),
+            from: match peer {
+                Peer::Socket(_) => "socket".into(),
+                Peer::Network(from) => from.to_string(),
+                Peer::Node(number) => format!("node {}", node.node_called(number)),
+            },
+            operation: route.id.into(),
+            request: format!("{} {}", route.method.lower().to_uppercase(), uri.path()),
+            ..AuditEntry::default()
+        };
+        if let Some(asker) = asker {
+            sign(&mut entry, asker);
+        }
+        let subject = Subject::default();
+        // The parameters that a route has are names and numbers; others may be anything.
+        let query =
+            Query::<BTreeMap<String, String>>::try_from_uri(uri).map(|query| query.0).unwrap_or_default();
+        let known = route.query.iter().filter_map(|key| Some(format!("{key}={}", query.get(*key)?)));
+        subject.names(known);
+        Self { node, entry: Some(entry), subject, does: route.method == Method::Post }
+    }
+
+    /// Where it is said what it is about.
+    pub(crate) fn subject(&self) -> Subject {
+        self.subject.clone()
+    }
+
+    /// It has ended. Returns what another node is told of it that has passed it on.
+    pub(crate) fn ended(&mut self, status: u16, result: &str, reason: &str) -> Passed {
+        let Some(mut entry) = self.entry.take() else { return Passed::default() };
+        let learned = std::mem::take(&mut *self.subject.0.lock());
+        if let Some(asker) = &learned.asker {
+            sign(&mut entry, asker);
+        }
+        if status == 200 {
+            let path = entry.request.split_once(' ').map_or("", |(_, path)| path);
+            self.node.events().tell(EventKind::Changed, path.strip_prefix(BASE_PATH).unwrap_or(path));
+        }
+        let passed = learned.told(status == 200, self.does, reason);
+        let Passed { object, reason, changes, left_out } = &passed;
+        self.node.record(AuditEntry {
+            status,
+            result: result.into(),
+            object: object.clone(),
+            reason: reason.clone(),
+            changes: changes.clone(),
+            left_out: left_out.clone(),
+            ..entry
+        });
+        passed
+    }
+}
+
+impl Learned {
+    /// What is told of it.
+    fn told(self, done: bool, does: bool, reason: &str) -> Passed {
+        if let Some(passed) = self.passed {
+            let fields = Fields::sent(passed.changes, 0);
+            let more = Some(fields.more).filter(|more| *more > 0).map(more_fields);
+            let object = if self.names.is_empty() { passed.object } else { self.names.join(" ") };
+            let left_out = more.unwrap_or(passed.left_out);
+            return Passed { object, reason: passed.reason, changes: fields.changes, left_out };
+        }
+        let fields = match self.changed {
+            Some(changed) if done && does => changed.and(self.given),
+            // Secrets are in no answer, so that nothing differs where one is another one now.
+            Some(changed) if done => changed.and(self.given.only_secrets()),
+            _ => self.given,
+        };
+        let more = (fields.more > 0).then(|| more_fields(fields.more));
+        let left_out: Vec<String> = self.unseen.into_iter().filter(|_| done).chain(more).collect();
+        let mut reason = if reason.starts_with(BODY) {
+            format!("{BODY} is not what is taken here.")
+        } else {
+            reason.to_owned()
+        };
+        for secret in self.secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES) {
+            reason = reason.replace(secret.as_str(), REDACTED);
+        }
+        Passed {
+            object: self.names.join(" "),
+            reason,
+            changes: fields.changes,
+            left_out: left_out.join("; "),
+        }
+    }
+}
+
+fn more_fields(more: usize) -> String {
+    format!("{more} more fields")
+}
+
+fn sign(entry: &mut AuditEntry, asker: &Asker) {
+    (entry.who, entry.proof, entry.role) = (asker.who(), Some(asker.proof), Some(asker.role));
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.ended(0, "abandoned", "");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn learned(given: Value) -> Learned {
+        let subject = Subject::default();
+        subject.given(&given);
+        std::mem::take(&mut *subject.0.lock())
+    }
+
+    #[test]
+    fn secrets_are_taken_out_of_reasons() {
+        let asked = json!({ "name": "n", "password": "hunter22" });
+        let told = learned(asked.clone()).told(false, true, "A password like hunter22 is too short.");
+        assert_eq!(told.reason, format!("A password like {REDACTED} is too short."));
+        assert_eq!(told.changes.len(), 2);
+        let typed = "The request's body: unknown variant `hunter22`.";
+        assert!(!learned(asked).told(false, true, typed).reason.contains("hunter22"));
+    }
+
+    #[test]
+    fn what_another_node_says_is_taken_from_its_answer_and_bounded() {
+        let mut headers = HeaderMap::new();
+        let change = AuditChange {
+            field: "size_bytes".into(),
+            old: Some(json!(1)),
+            new: Some(json!("ü\u{7f}\n")),
+            secret: false,
+        };
+        let passed = Passed {
+            object: "lün".into(),
+            reason: "why".into(),
+            changes: vec![change; 3],
+            left_out: "2 more fields".into(),
+        };
+        passed.put(&mut headers);
+        let subject = Subject::default();
+        subject.passed(&mut headers);
+        assert!(headers.is_empty(), "clients are not shown it");
+        let told = std::mem::take(&mut *subject.0.lock()).told(true, false, "");
+        assert_eq!((&*told.object, &*told.reason, &*told.left_out), ("lün", "why", "2 more fields"));
+        assert_eq!((told.changes.len(), &told.changes[0].new), (3, &Some(json!("ü\n"))));
+    }
+
+    #[test]
+    fn what_was_not_seen_is_said() {
+        let mut unseen = learned(json!({ "size_bytes": 1 }));
+        unseen.unseen = Some("it did not answer".into());
+        let told = unseen.told(true, false, "");
+        assert_eq!((told.changes.len(), &*told.left_out), (1, "it did not answer"));
+    }
+}
