@@ -10,7 +10,7 @@ use shard_runtime::Entropy;
 use smb_files::Holder;
 use smb_protocol::file::FileId;
 use smb_protocol::security::sid::Sid;
-use smb_protocol::{Guid, NtStatus};
+use smb_protocol::Guid;
 use tcp_service::{ShardJob, Spawner};
 
 use super::{Open, OpenOwner, Thing};
