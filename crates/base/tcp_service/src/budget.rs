@@ -177,6 +177,12 @@ impl Budget {
         self.shared.wake_first();
     }
 
+    /// Most connections of a service that have logged in.
+    #[must_use]
+    pub fn connections_max(&self) -> usize {
+        self.shared.limit.load(Ordering::SeqCst) / SEATS / CONNECTION
+    }
+
     /// What it has come to.
     #[must_use]
     pub fn usage(&self) -> BudgetUse {
@@ -331,7 +337,7 @@ impl Account {
     pub fn log_in(&mut self) -> bool {
         let shared = &self.budget.shared;
         if !self.logged_in {
-            let most = shared.limit.load(Ordering::SeqCst) / SEATS / CONNECTION;
+            let most = self.budget.connections_max();
             let one_more = |there: usize| (there < most).then_some(there + 1);
             let there = &self.budget.connections;
             let counted = there.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);

@@ -165,7 +165,7 @@ impl Open {
     }
 
     /// Whether the user may know what is in a directory.
-    async fn may_list(&self, directory: file_store::FileId) -> bool {
+    pub(crate) async fn may_list(&self, directory: file_store::FileId) -> bool {
         let Ok(directory) = self.core.pin_by_id(directory).await else { return false };
         if !directory.is_within(self.caller.share.root) {
             return false;

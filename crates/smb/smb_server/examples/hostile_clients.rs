@@ -72,10 +72,13 @@ fn main() -> Result<(), Failure> {
     run
 }
 
-fn client(address: SocketAddr) -> Result<Connection, Failure> {
+/// Who attacks: several users, as one alone gets a quarter of the connections that there is memory for.
+const ATTACKERS: [&str; 4] = ["user", "owner", "stranger", "ended"];
+
+fn client(address: SocketAddr, user: &str) -> Result<Connection, Failure> {
     let options = Options { timeout: Duration::from_secs(120), ..Options::default() };
     let mut connection = Connection::connect(address, options)?;
-    connection.login("admin", "secret")?;
+    connection.login(user, "secret")?;
     Ok(connection)
 }
 
@@ -94,7 +97,7 @@ struct Parts {
 }
 
 fn work(address: SocketAddr, number: usize, parts: &Parts) -> Result<(), Failure> {
-    let mut connection = client(address)?;
+    let mut connection = client(address, "admin")?;
     let tree = connection.tree("share")?;
     let mut look = Wanted::plain();
     look.share = ShareAccess(7);
@@ -163,7 +166,8 @@ fn measure(
     };
     let mut attackers = Vec::new();
     for number in 0..logins + halves {
-        let connection = client(address)?;
+        let user = ATTACKERS.get(number % ATTACKERS.len()).ok_or("no attacker")?;
+        let connection = client(address, user)?;
         let mut stream = TcpStream::from(connection.socket().try_clone_to_owned()?);
         let bytes = if number < logins { 16 } else { HALF };
         stream.set_write_timeout(Some(Duration::from_millis(20)))?;

@@ -24,7 +24,7 @@ use smb_protocol::error::ErrorId;
 use smb_protocol::file::FileId;
 use smb_protocol::header::HeaderFlags;
 use smb_protocol::negotiate::Capabilities;
-use smb_protocol::{Command, DecodeError, Dialect, Header, NtStatus};
+use smb_protocol::{Command, DecodeError, Dialect, Guid, Header, NtStatus};
 
 use crate::connection::answer::{Body, HEADROOM, Outcome, Reply};
 use crate::connection::channel::Channel;
@@ -32,6 +32,7 @@ use crate::connection::receive::Packet;
 use crate::connection::state::{Conn, Pending};
 use crate::limits::{CREDIT_BYTES, MAX_COMPOUND, MAX_TRANSFER};
 use crate::open::Open;
+use crate::open::table::CreateName;
 use crate::session::Session;
 use crate::tree::Tree;
 
@@ -225,6 +226,11 @@ impl Call<'_> {
             false => None,
         };
         Ok(Counted { open, sequence })
+    }
+
+    /// What the client calls an open to be.
+    pub(crate) fn create_name(&self, session: &Session, create_guid: Guid) -> CreateName {
+        ((self.conn.client(), session.user().token.user), create_guid)
     }
 
     /// Whether the request is sent again because its answer may have been lost.

@@ -23,7 +23,7 @@
 //! * A break that was told over a connection that is lost is told once more over another one of the client, if there is one;
 //!   a CREATE that a client can ask for again by its own name is finished even if its channel is lost.
 //! * SMB 1 is never served; who tries is remembered ([`SmbServer::smb1_attempts`]).
-//! * What a client makes us hold is bounded: `limits`.
+//! * What a client makes us hold is bounded: `limits`. Of what all share no user takes what others need: `places`.
 //!
 //! Cost of a READ without signature: one box for its future, one pooled buffer that the disk fills and the socket sends
 //! (headers are written before the data), no copy of the data. Signing and encryption work in place. A WRITE of more than
@@ -40,6 +40,7 @@ mod logical_flows;
 mod open;
 mod peer;
 pub mod pipe;
+mod places;
 mod queue;
 mod record;
 mod replay;

@@ -22,7 +22,7 @@ pub const MAX_SESSIONS_PER_CONNECTION: usize = 4096;
 /// How long a client that comes back with another session waits for writes of its earlier one to end: shorter than clients
 /// wait for the answer to a login (Windows: 60 s).
 pub const MAX_WRITE_WAIT: Duration = Duration::from_secs(30);
-/// Sessions of the server.
+/// Sessions of the server. Of this and of all else that is counted for the server a user gets a part only: `places`.
 pub const MAX_SESSIONS: usize = 65_536;
 /// Connections of one session (Windows clients use up to 32).
 pub const MAX_CHANNELS: usize = 32;
@@ -30,17 +30,21 @@ pub const MAX_CHANNELS: usize = 32;
 /// over the session's life.
 pub const MAX_BINDINGS: usize = 2048;
 /// Tree connects of one session.
-pub const MAX_TREES: usize = 4096;
+pub const MAX_TREES_PER_SESSION: usize = 4096;
+/// Tree connects of the server: several for each of [`MAX_SESSIONS`].
+pub const MAX_TREES: usize = 262_144;
 /// Opens of one session. A hypervisor with a thousand disks is far below; nothing else should come near.
 pub const MAX_OPENS_PER_SESSION: usize = 65_536;
 /// Opens of the server, durable ones without a connection among them: some 100,000 stay usable.
 pub const MAX_OPENS: usize = 262_144;
 /// Requests of one connection that wait for something (locks, notifications, breaks); further ones fail.
 pub const MAX_PENDING: usize = 4096;
+/// LOCK and CHANGE_NOTIFY requests of the server that wait, which they may do for ever: as many as there can be opens.
+pub const MAX_WAITING: usize = MAX_OPENS;
 /// How long a TREE_CONNECT waits for a share that is on its way: a takeover takes a few seconds, and Samba's clients wait 20 s for an
 /// answer, others longer.
 pub const SHARE_WAIT_MAX: Duration = Duration::from_secs(15);
-/// Connections of one listener, where the node's memory for requests allows that many: each takes [`tcp_service::CONNECTION`] of it.
+/// Connections of one listener, and of all those that somebody has logged in over, where the node's memory for requests allows that many: each takes [`tcp_service::CONNECTION`] of it.
 pub const MAX_CONNECTIONS: usize = 32_768;
 /// Connections that have not logged in, in all: each may hold [`MAX_PACKET_BEFORE_LOGIN`].
 pub const MAX_LOGINS: usize = 1024;

@@ -31,6 +31,7 @@ use crate::pipe::Pipe;
 use crate::replay::Sequence;
 use crate::tree::{Target, Tree};
 use queued::Queued;
+use table::CreateName;
 
 /// The session that an open belongs to, as far as the open has to do with it.
 pub(crate) trait OpenOwner: Send + Sync {
@@ -137,6 +138,11 @@ impl Open {
             Thing::File(file) => Ok(file),
             Thing::Pipe(_) => Err(NtStatus::INVALID_DEVICE_REQUEST),
         }
+    }
+
+    /// What its client has called it, if it has.
+    pub(crate) fn create_name(&self) -> Option<CreateName> {
+        (!self.create_guid.is_zero()).then_some(((self.client, self.user), self.create_guid))
     }
 
     /// Whether its file is one of these.

@@ -60,7 +60,9 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
     for ((row, share, value), file) in good.into_iter().zip(restored) {
         match file {
             Ok(file) => {
-                shared.opens.restore(open_of(row, &share, files, file, value));
+                let open = open_of(row, &share, files, file, value);
+                let place = shared.tables.opens.take_anyway(open.user);
+                shared.opens.restore(open, place);
                 result.opens += 1;
             }
             Err(error) => {

@@ -14,9 +14,10 @@ use smb_security::Token;
 use tokio::sync::Notify;
 
 use crate::clients::ClientName;
-use crate::limits::{MAX_BINDINGS, MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES};
+use crate::limits::{MAX_BINDINGS, MAX_CHANNELS, MAX_OPENS_PER_SESSION, MAX_TREES_PER_SESSION};
 use crate::open::{Open, OpenOwner, Thing};
 use crate::peer::{Mail, Peer};
+use crate::places::Place;
 use crate::tree::Tree;
 
 /// What was negotiated on the session's first connection; further ones must have the same.
@@ -64,7 +65,7 @@ pub(crate) struct Session {
     next_channel: AtomicU32,
     channels: Mutex<Vec<Arc<Peer>>>,
     next_tree: AtomicU32,
-    trees: RwLock<BTreeMap<u32, Arc<Tree>>>,
+    trees: RwLock<BTreeMap<u32, (Arc<Tree>, Place)>>,
     opens: RwLock<BTreeMap<u64, Arc<Open>>>,
     /// Our challenge to those who want to join, the same for all where a second one would be seen: with AES-GMAC.
     pub(crate) binding_challenge: [u8; 8],
@@ -237,23 +238,27 @@ impl Session {
         Some(std::mem::take(&mut *self.opens.write()).into_values().collect())
     }
 
-    pub(crate) fn add_tree(&self, make: impl FnOnce(u32) -> Tree) -> Result<Arc<Tree>, NtStatus> {
+    pub(crate) fn add_tree(
+        &self,
+        place: Place,
+        make: impl FnOnce(u32) -> Tree,
+    ) -> Result<Arc<Tree>, NtStatus> {
         let mut trees = self.trees.write();
-        if trees.len() >= MAX_TREES || self.has_ended() {
+        if trees.len() >= MAX_TREES_PER_SESSION || self.has_ended() {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         let id = self.next_tree.fetch_add(1, Ordering::Relaxed);
         let tree = Arc::new(make(id));
-        trees.insert(id, Arc::clone(&tree));
+        trees.insert(id, (Arc::clone(&tree), place));
         Ok(tree)
     }
 
     pub(crate) fn tree(&self, id: u32) -> Option<Arc<Tree>> {
-        self.trees.read().get(&id).cloned()
+        self.trees.read().get(&id).map(|(tree, _)| Arc::clone(tree))
     }
 
     pub(crate) fn trees(&self) -> Vec<Arc<Tree>> {
-        self.trees.read().values().cloned().collect()
+        self.trees.read().values().map(|(tree, _)| Arc::clone(tree)).collect()
     }
 
     /// Takes a tree connect away, with the opens that came over it.
@@ -264,13 +269,23 @@ impl Session {
         Some(gone)
     }
 
+    /// Gives the session an open that was not there before.
     pub(crate) fn add_open(&self, open: Arc<Open>) -> Result<(), NtStatus> {
+        self.put_open(open, MAX_OPENS_PER_SESSION)
+    }
+
+    /// Gives the session an open that has waited for it: what was promised is not refused because there are many.
+    pub(crate) fn take_up(&self, open: Arc<Open>) -> Result<(), NtStatus> {
+        self.put_open(open, usize::MAX)
+    }
+
+    fn put_open(&self, open: Arc<Open>, most: usize) -> Result<(), NtStatus> {
         let mut opens = self.opens.write();
         // `end` takes the opens after it has set the flag: what is added here is seen there.
         if self.has_ended() {
             return Err(NtStatus::USER_SESSION_DELETED);
         }
-        if opens.len() >= MAX_OPENS_PER_SESSION {
+        if opens.len() >= most {
             return Err(NtStatus::INSUFFICIENT_RESOURCES);
         }
         opens.insert(open.id.volatile, open);

@@ -14,17 +14,16 @@ use tokio::sync::Notify;
 
 use crate::config::{Directory, ServerConfig};
 use crate::endings::Endings;
-use crate::limits::{
-    MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, MAX_SESSIONS, SMB1_DETAIL, SMB1_LOG,
-};
+use crate::limits::{MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, SMB1_DETAIL, SMB1_LOG};
 use crate::listing::Smb1Attempt;
 use crate::logical_flows::LogicalFlows;
 use crate::open::table::Opens;
 use crate::peer::Peer;
 use crate::pipe::PipeService;
+use crate::places::{Place, Places, Tables};
 use crate::queue::Queues;
 use crate::record::Record;
-use crate::session::Session;
+use crate::session::{Session, User};
 use crate::share::Shares;
 
 /// The machine's network, as clients with several connections are told of it.
@@ -65,7 +64,9 @@ pub(crate) struct Shared {
     pub(crate) opens: Opens,
     pub(crate) logical_flows: LogicalFlows,
     pub(crate) start: FileTime,
-    pub(crate) sessions: Mutex<BTreeMap<u64, Arc<Session>>>,
+    /// What users have of all that is counted for the server.
+    pub(crate) tables: Tables,
+    sessions: Mutex<BTreeMap<u64, (Arc<Session>, Place)>>,
     /// Sessions that have ended with writes under way. Locked before `sessions`.
     pub(crate) ending: Mutex<BTreeMap<u64, Arc<Session>>>,
     pub(crate) endings: Endings,
@@ -102,6 +103,7 @@ impl Shared {
             config: RwLock::new(Arc::new(config)),
             shares: Shares::default(),
             start,
+            tables: Tables::default(),
             sessions: Mutex::new(BTreeMap::new()),
             ending: Mutex::new(BTreeMap::new()),
             endings: Endings::default(),
@@ -142,23 +144,56 @@ impl Shared {
     }
 
     pub(crate) fn session(&self, id: u64) -> Option<Arc<Session>> {
-        self.sessions.lock().get(&id).cloned()
+        self.sessions.lock().get(&id).map(|(session, _)| Arc::clone(session))
     }
 
     /// A session, also one that has ended with writes under way.
     pub(crate) fn earlier(&self, id: u64) -> Option<Arc<Session>> {
         let ending = self.ending.lock();
-        self.sessions.lock().get(&id).or_else(|| ending.get(&id)).cloned()
+        let sessions = self.sessions.lock();
+        sessions.get(&id).map(|(session, _)| session).or_else(|| ending.get(&id)).cloned()
     }
 
-    /// Puts a session in; `false` when there are too many.
-    pub(crate) fn add_session(&self, session: &Arc<Session>) -> bool {
-        let mut sessions = self.sessions.lock();
-        if sessions.len() >= MAX_SESSIONS {
-            return false;
+    /// An entry of one of the tables for a user, who is at `remote`; `None` when it may have no more.
+    pub(crate) fn place(&self, places: &Places, user: &User, remote: SocketAddr) -> Option<Place> {
+        self.place_within(places, user, remote, (places.limit, false))
+    }
+
+    /// The same for a session. `replaces`: it stands for one of the same user that ends at once, so that a client whose connection was
+    /// lost without a word comes back although its user has all that it may have.
+    pub(crate) fn session_place(&self, user: &User, remote: SocketAddr, replaces: bool) -> Option<Place> {
+        let places = &self.tables.sessions;
+        self.place_within(places, user, remote, (places.limit, replaces))
+    }
+
+    /// The same for a connection: there are no more of them than the node has memory for.
+    pub(crate) fn connection_place(&self, user: &User, remote: SocketAddr) -> Option<Place> {
+        let places = &self.tables.connections;
+        let most = places.limit.min(self.parts.budget.connections_max());
+        self.place_within(places, user, remote, (most, false))
+    }
+
+    fn place_within(
+        &self,
+        places: &Places,
+        user: &User,
+        remote: SocketAddr,
+        (limit, gives_up): (usize, bool),
+    ) -> Option<Place> {
+        let sid = user.token.user;
+        let place = places.take(sid, limit, gives_up);
+        if place.is_none()
+            && let Some((held, taken)) = places.may_tell(sid, self.parts.clock.now())
+        {
+            let (table, user) = (places.what, user.name());
+            tracing::warn!(%remote, user, table, held, taken, limit, "SMB request refused: the user holds all that it may have of what all users share");
         }
-        sessions.insert(session.id, Arc::clone(session));
-        true
+        place
+    }
+
+    /// Puts a session in.
+    pub(crate) fn add_session(&self, session: &Arc<Session>, place: Place) {
+        self.sessions.lock().insert(session.id, (Arc::clone(session), place));
     }
 
     /// Ends a session: its connections forget it, its opens close. With `keep` those that are durable stay, to be taken
@@ -167,7 +202,8 @@ impl Shared {
         {
             // Never in neither, for who looks for it with `earlier`.
             let mut ending = self.ending.lock();
-            ending.extend(self.sessions.lock().remove_entry(&session.id));
+            let ended = self.sessions.lock().remove(&session.id);
+            ending.extend(ended.map(|(session, _place)| (session.id, session)));
         }
         let Some(opens) = session.end(except) else { return };
         self.ending.lock().retain(|_, session| !session.has_ended() || session.is_writing());
@@ -211,6 +247,6 @@ impl Shared {
     }
 
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
-        self.sessions.lock().values().cloned().collect()
+        self.sessions.lock().values().map(|(session, _)| Arc::clone(session)).collect()
     }
 }

@@ -6,7 +6,8 @@
 //! What the product drops, and this does: the packets that are under way when a connection ends, but for those that are marked to
 //! outlive it, and a request that is cancelled once it has been answered with PENDING.
 //!
-//! Beside these, in the same world: what hosts say of flows (`storage_qos`), and shares that are on their way (`expected_shares`).
+//! Beside these, in the same world: what hosts say of flows (`storage_qos`), shares that are on their way (`expected_shares`), and what one
+//! user leaves to others (`places`).
 
 mod cases;
 mod cases_controls;
@@ -15,6 +16,7 @@ mod client;
 mod dropped;
 mod expected_shares;
 mod look;
+mod places;
 mod recorded;
 mod storage_qos;
 mod world;

@@ -122,8 +122,6 @@ impl Node {
         for group in &groups {
             users.add_member(group, user.sid).map_err(wrong)?;
         }
-        // Permissions may name it already.
-        self.reconcile().await;
         self.user_show(&user.name)
     }
 
@@ -208,35 +206,34 @@ impl Node {
                 "User {} disappears, and {} of its own with it. What it owns stays, and no user will ever be the same one again.",
                 user.name, with_it
             )];
-            lost.extend(self.permissions_lost(&user.name));
+            lost.extend(self.permissions_lost(&user.sid));
             lost
         })?;
         let removed = self.users()?.remove_user(&user.name).map_err(wrong)?;
         self.end_sessions(&removed.name, removed.sid, "it is deleted");
-        self.drop_permissions(&removed.name).await?;
+        self.drop_permissions(&removed.sid.to_string()).await?;
         Ok(Done::new(format!("User {} is gone.", removed.name)))
     }
 
-    /// What somebody loses who disappears, in words.
-    fn permissions_lost(&self, name: &str) -> Option<String> {
-        let names_it = |config: &Config| -> Vec<String> {
+    /// What somebody with this SID loses who disappears, in words.
+    fn permissions_lost(&self, sid: &str) -> Option<String> {
+        let has_one = |config: &Config| -> Vec<String> {
             let of =
-                config.shares.iter().filter(|share| share.permissions.iter().any(|each| is(&each.who, name)));
+                config.shares.iter().filter(|share| share.permissions.iter().any(|each| each.who == sid));
             of.map(|share| share.name.clone()).collect()
         };
-        let shares = self.config.with(names_it);
+        let shares = self.config.with(has_one);
         (!shares.is_empty()).then(|| format!("Its permissions for shares {} go with it.", shares.join(", ")))
     }
 
     /// Takes somebody who has disappeared out of all permissions.
-    async fn drop_permissions(&self, name: &str) -> Result<(), Problem> {
-        let named = self.permissions_lost(name).is_some();
-        if !named {
+    async fn drop_permissions(&self, sid: &str) -> Result<(), Problem> {
+        if self.permissions_lost(sid).is_none() {
             return Ok(());
         }
         self.change(|config| {
             for share in &mut config.shares {
-                share.permissions.retain(|each| !is(&each.who, name));
+                share.permissions.retain(|each| each.who != sid);
             }
             Ok(())
         })
@@ -269,7 +266,6 @@ impl Node {
         for member in members {
             users.add_member(&group.name, member.sid).map_err(wrong)?;
         }
-        self.reconcile().await;
         self.user_group_show(&group.name)
     }
 
@@ -304,7 +300,7 @@ impl Node {
         confirm(&group.name, confirmed.as_deref(), || {
             let mut lost =
                 vec![format!("Group {} disappears; its {} members stay.", group.name, group.members.len())];
-            lost.extend(self.permissions_lost(&group.name));
+            lost.extend(self.permissions_lost(&group.sid));
             lost.extend(self.roles_lost(&group.sid));
             lost
         })?;
@@ -316,7 +312,7 @@ impl Node {
             })
             .await?;
         }
-        self.drop_permissions(&removed.name).await?;
+        self.drop_permissions(&removed.sid.to_string()).await?;
         Ok(Done::new(format!("Group {} is gone.", removed.name)))
     }
 }

@@ -25,6 +25,7 @@ impl Node {
         let mut warnings = self.follow_names(&mut want);
         keep_identities(&have, &mut want)?;
         self.settle_wanted_roles(&have, &mut want)?;
+        self.settle_wanted_permissions(&mut want)?;
         self.refuse_two_volumes(&want)?;
         want.check()?;
         want.check_changed(&have)?;

@@ -56,6 +56,7 @@ mod retirements;
 mod schedules;
 mod selection;
 mod serve;
+mod share_permissions;
 mod shares;
 mod shares_remote;
 mod smb;
@@ -430,7 +431,8 @@ impl Node {
 
     /// The configuration, whole or without secrets.
     pub fn config_show(&self, redact: bool) -> Config {
-        let config = self.config.get();
+        let mut config = self.config.get();
+        config.shares = config.shares.into_iter().map(|share| self.with_names(share)).collect();
         if redact { config.redacted() } else { config }
     }
 

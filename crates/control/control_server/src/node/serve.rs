@@ -132,6 +132,7 @@ impl Node {
         let _serving = path.serving.lock().await;
         path.queued.store(false, Ordering::Release);
         self.complete_ties();
+        self.settle_permissions();
         let current = self.serving_config();
         self.apply_caches(&current.config);
         let admit = !path.is_before_publishing();

@@ -54,7 +54,7 @@ impl Node {
             sessions,
             opens,
             traffic: traffic.unwrap_or_default(),
-            config,
+            config: self.with_names(config),
         }
     }
 
@@ -126,7 +126,7 @@ impl Node {
             access_based_enumeration: request.access_based_enumeration,
             hidden: request.hidden,
             read_only: request.read_only,
-            permissions: request.permissions,
+            permissions: self.settled(&request.permissions)?,
         };
         // Everything but the folder is checked first, so that a refused request leaves nothing behind.
         let mut wanted = self.config.get();
@@ -159,9 +159,11 @@ impl Node {
             ShareRight::Change => Level::Change,
             ShareRight::Full => Level::Full,
         };
-        let found = permissions
-            .iter()
-            .map(|each| Ok(Permission { sid: self.principal(&each.who)?.sid, level: level(each.right) }));
+        let found = permissions.iter().map(|each| {
+            // Of somebody who is gone there is the SID.
+            let sid = each.who.parse().or_else(|_| self.principal(&each.who).map(|found| found.sid))?;
+            Ok(Permission { sid, level: level(each.right) })
+        });
         found.collect()
     }
 
@@ -235,7 +237,8 @@ impl Node {
         share.read_only = read_only.unwrap_or(share.read_only);
         for who in &revoke {
             let before = share.permissions.len();
-            share.permissions.retain(|there| !same(&there.who, who));
+            let is = self.settled_name(who);
+            share.permissions.retain(|there| there.who != is);
             if share.permissions.len() == before {
                 return Err(Problem::new(
                     Code::NotFound,
@@ -244,9 +247,8 @@ impl Node {
                 .todo(format!("`holdfast share show {}` lists its permissions.", share.name)));
             }
         }
-        self.resolve(&grant)?;
-        for permission in grant {
-            match share.permissions.iter_mut().find(|there| same(&there.who, &permission.who)) {
+        for permission in self.settled(&grant)? {
+            match share.permissions.iter_mut().find(|there| there.who == permission.who) {
                 Some(there) => there.right = permission.right,
                 None => share.permissions.push(permission),
             }
@@ -287,8 +289,8 @@ impl Node {
                 share.map_or(Vec::new(), |share| node.pools_of_volume(&share.volume))
             })
             .await?;
-        let share = self.share_show(name).await?;
-        let name = share.config.name.clone();
+        let (config, share) = (self.share_config(name)?, self.share_show(name).await?);
+        let name = config.name.clone();
         confirm(&name, confirmed.as_deref(), || {
             vec![format!(
                 "Share {name} disappears: {} and {} on it end. The folder {} of volume {} stays.",
@@ -298,14 +300,14 @@ impl Node {
                 share.config.volume
             )]
         })?;
-        let pool = self.pool_of(&share.config);
+        let pool = self.pool_of(&config);
         {
             let _changing = self.changes.lock().await;
-            self.config.change(|config| {
-                if !config.shares.contains(&share.config) {
+            self.config.change(|now| {
+                if !now.shares.contains(&config) {
                     return Err(just_changed(&name));
                 }
-                config.shares.retain(|there| there.name != name);
+                now.shares.retain(|there| there.name != name);
                 Ok(())
             })?;
         }

@@ -3,6 +3,7 @@
 use smb_protocol::directory::{CompletionFilter, QueryDirectoryFlags};
 use smb_protocol::fscc::listing::listing;
 use smb_protocol::fscc::notify::{NotifyAction, changes};
+use smb_protocol::security::{Ace, AceFlags, Acl, Control, SecurityDescriptor};
 
 use super::*;
 use crate::DirectoryQuery;
@@ -146,5 +147,104 @@ fn what_ends_a_watch() {
         b.close(false).await.unwrap();
         small.close(false).await.unwrap();
         f.assert_clean();
+    });
+}
+
+/// Opens a folder to watch it.
+async fn watched(f: &Fixture, caller: &Caller, name: &str) -> Arc<Open> {
+    let ask = Ask::open().access(AccessMask::READ_DATA);
+    f.create_as(caller, name, &ask).await.unwrap_or_else(|error| panic!("{name}: {error}")).open
+}
+
+/// A folder that a user may list, or not.
+async fn folder_for(f: &Fixture, name: &str, user: Option<u32>) {
+    let mut aces = vec![Ace::allow(Sid::ADMINISTRATORS, AccessMask::FILE_ALL, AceFlags::NONE)];
+    aces.extend(user.map(|rid| Ace::allow(sid(rid), AccessMask::FILE_READ, AceFlags::NONE)));
+    let descriptor = SecurityDescriptor {
+        control: Control::DACL_PRESENT,
+        dacl: Some(Acl { aces }),
+        ..SecurityDescriptor::default()
+    };
+    let ask = Ask { security: Some(descriptor.encode()), ..Ask::directory() };
+    f.open(name, &ask).await.close(false).await.unwrap();
+}
+
+/// What has happened since, as names; nothing for a request that would wait.
+async fn heard(watch: &Open) -> Vec<String> {
+    match tokio::time::timeout(std::time::Duration::from_secs(1), next(watch, true, 65_536)).await {
+        Ok((NtStatus::SUCCESS, changes)) => {
+            changes.into_iter().map(|(action, name)| format!("{} {name}", action.0)).collect()
+        }
+        Ok((status, _)) => vec![status.to_string()],
+        Err(_) => Vec::new(),
+    }
+}
+
+#[test]
+fn who_watches_a_tree_hears_of_folders_that_it_may_list() {
+    run(|f| async move {
+        folder_for(&f, "w", Some(2000)).await;
+        folder_for(&f, "w\\open", Some(2000)).await;
+        folder_for(&f, "w\\secret", None).await;
+        folder_for(&f, "w\\secret\\inner", Some(2000)).await;
+        let (user, admin) = (watched(&f, &f.plain(2000), "w").await, watched(&f, &f.user, "w").await);
+        assert!(heard(&user).await.is_empty() && heard(&admin).await.is_empty());
+
+        f.file("w\\secret\\name", b"x").await;
+        f.file("w\\secret\\inner\\name", b"x").await;
+        assert!(heard(&user).await.is_empty(), "names of a folder that the user may not list");
+        let all = heard(&admin).await;
+        assert!(all.contains(&"1 secret\\name".to_owned()), "{all:?}");
+        assert!(all.contains(&"1 secret\\inner\\name".to_owned()), "{all:?}");
+
+        // What is told and what is not, mixed.
+        f.file("w\\secret\\more", b"").await;
+        f.file("w\\open\\name", b"").await;
+        f.file("w\\direct", b"").await;
+        let told = heard(&user).await;
+        assert!(
+            told.contains(&"1 open\\name".to_owned()) && told.contains(&"1 direct".to_owned()),
+            "{told:?}"
+        );
+        assert!(!told.iter().any(|change| change.contains("secret\\")), "{told:?}");
+
+        // What moves between such folders comes, or goes.
+        let moved = f.open("w\\secret\\name", &Ask::open()).await;
+        assert_eq!(super::rename::rename(&moved, "w\\open\\moved", false).await, NtStatus::SUCCESS);
+        let told = heard(&user).await;
+        assert!(told.contains(&"1 open\\moved".to_owned()), "{told:?}");
+        assert!(!told.iter().any(|change| change.contains("secret\\")), "{told:?}");
+        assert_eq!(super::rename::rename(&moved, "w\\secret\\back", false).await, NtStatus::SUCCESS);
+        let told = heard(&user).await;
+        assert!(told.contains(&"2 open\\moved".to_owned()), "{told:?}");
+        assert!(!told.iter().any(|change| change.contains("secret\\")), "{told:?}");
+        moved.close(false).await.unwrap();
+
+        user.close(false).await.unwrap();
+        admin.close(false).await.unwrap();
+        f.assert_clean();
+    });
+}
+
+#[test]
+fn a_request_that_is_dropped_while_it_looks_who_may_list_loses_nothing() {
+    let slowly = |store| test_layers::slow(store as Arc<dyn FileStore>, test_layers::OnDrop::Stops);
+    run_on(slowly, |f| async move {
+        f.directory("d").await;
+        let watch = watched(&f, &f.user, "").await;
+        assert!(heard(&watch).await.is_empty());
+        f.file("d\\f", b"").await;
+        let mut waits = 0;
+        loop {
+            let mut out = Vec::new();
+            let asked = std::pin::pin!(watch.notify(CompletionFilter(0xfff), true, 65_536, &mut out));
+            match test_layers::until_wait(waits, asked).await {
+                test_layers::Left::Ended(_) => break,
+                test_layers::Left::Waiting => waits += 1,
+                test_layers::Left::ForEver => panic!("the change is lost after {waits} waits"),
+            }
+        }
+        assert!(waits > 0, "it waits for the store");
+        watch.close(false).await.unwrap();
     });
 }

@@ -23,6 +23,7 @@ use crate::connection::state::Pending;
 use crate::open::link::Link;
 use crate::open::table::Opens;
 use crate::open::{App, Lasting, Open, State, Thing, persistence};
+use crate::places::Place;
 use crate::session::Session;
 use crate::share::Share;
 use crate::tree::{Disk, Target, Tree};
@@ -65,7 +66,8 @@ pub(crate) async fn run(
         Some(durable) => {
             let status =
                 if call.is_replay() { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
-            let creating = opens.begin_create(call.conn.client(), durable.create_guid).ok_or(status)?;
+            let name = call.create_name(session, durable.create_guid);
+            let creating = opens.begin_create(name).ok_or(status)?;
             // Should its channel be lost, it is found under its name over another one.
             call.pending.outlives.set(true);
             Some(creating)
@@ -85,6 +87,8 @@ async fn create(
     contexts: &Contexts<'_>,
 ) -> Result<Outcome, Outcome> {
     let (share, opens) = (&disk.share, &call.conn.shared.opens);
+    // Before anything is done: who may have no more opens makes and empties no files.
+    let place = place(call, session)?;
     let caller = caller(call, session, &disk.root);
     let left_behind = left_behind(call, share, contexts.app);
     let config = share.config();
@@ -139,7 +143,7 @@ async fn create(
         state: Arc::new(parking_lot::Mutex::new(state)),
         row: Arc::default(),
     });
-    promise(call, session, &open).await?;
+    promise(call, session, &open, place).await?;
     call.carried.borrow_mut().file = Some(id);
     let mut replies = ContextWriter::default();
     if let Some(reply) = maximal_access {
@@ -153,12 +157,19 @@ async fn create(
     respond(&open, &Answered { action, granted, info, reparse_point }, &replies)
 }
 
+/// An open of all that the server can have.
+fn place(call: &Call<'_>, session: &Session) -> Result<Place, NtStatus> {
+    let (shared, remote) = (&call.conn.shared, call.conn.peer.remote);
+    shared.place(&shared.tables.opens, &session.user(), remote).ok_or(NtStatus::TOO_MANY_OPENED_FILES)
+}
+
 /// Makes an open known, and durable what the answer promises of it; otherwise it is closed.
-async fn promise(call: &Call<'_>, session: &Session, open: &Arc<Open>) -> Result<(), NtStatus> {
+async fn promise(call: &Call<'_>, session: &Session, open: &Arc<Open>, place: Place) -> Result<(), NtStatus> {
     let opens = &call.conn.shared.opens;
     let mut unanswered =
         Unanswered { opens, session, pending: &call.pending, open: Some(open), failed: true };
-    let kept = match opens.add(open).and_then(|()| session.add_open(Arc::clone(open))) {
+    opens.add(open, place);
+    let kept = match session.add_open(Arc::clone(open)) {
         Ok(()) => {
             unanswered.failed = false;
             persistence::save(open).await
@@ -288,6 +299,7 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
         is_administrator: user.token.is_admin,
         session_key: session.keys.application.expose().to_vec(),
     };
+    let place = place(call, session)?;
     let pipe = call.conn.shared.parts.pipes.open(name.trim_start_matches('\\'), &client)?;
     let opens = &call.conn.shared.opens;
     let id = opens.new_id();
@@ -304,7 +316,7 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
         state: Arc::default(),
         row: Arc::default(),
     });
-    opens.add(&open)?;
+    opens.add(&open, place);
     if let Err(status) = session.add_open(Arc::clone(&open)) {
         opens.remove(&open);
         return Err(status.into());

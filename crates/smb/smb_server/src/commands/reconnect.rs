@@ -34,7 +34,7 @@ pub(crate) fn run(
         let persistent = wanted.flags.contains(DurableFlags::PERSISTENT);
         let open = opens
             .find(wanted.file_id.persistent)
-            .or_else(|| opens.find_guid(call.conn.client(), wanted.create_guid))
+            .or_else(|| opens.find_named(call.create_name(session, wanted.create_guid)))
             .ok_or(gone)?;
         let lasting = open.state.lock().lasting;
         if persistent
@@ -99,8 +99,8 @@ fn take_up(
         tracing::debug!(persistent = open.id.persistent, "SMB reconnection refused: it does not wait");
         gone
     })?;
-    if let Err(status) = session.add_open(Arc::clone(&open)) {
-        // The session has ended, or is full: it waits on.
+    if let Err(status) = session.take_up(Arc::clone(&open)) {
+        // The session has ended: it waits on.
         opens.leave(&open, true);
         return Err(status);
     }
@@ -166,8 +166,8 @@ pub(crate) fn replayed(
     contexts: &Contexts<'_>,
     durable: &DurableRequestV2,
 ) -> Result<Option<Arc<Open>>, NtStatus> {
-    let client = call.conn.client();
-    let Some(open) = call.conn.shared.opens.find_guid(client, durable.create_guid) else { return Ok(None) };
+    let name = call.create_name(session, durable.create_guid);
+    let Some(open) = call.conn.shared.opens.find_named(name) else { return Ok(None) };
     // Who has used the open has had the answer, and means another one; a persistent one is always known (IsReplayEligible).
     let persistent = open.state.lock().lasting == Lasting::V2 { persistent: true };
     if open.used.load(Ordering::Relaxed) && !persistent {
@@ -180,9 +180,6 @@ pub(crate) fn replayed(
         let status =
             if away && scale_out { NtStatus::FILE_NOT_AVAILABLE } else { NtStatus::DUPLICATE_OBJECTID };
         return Err(status);
-    }
-    if open.user != session.user().token.user {
-        return Err(NtStatus::ACCESS_DENIED);
     }
     if away {
         // The answer was lost with the connection, or with the server: the client knows no other name for the open.

@@ -307,6 +307,7 @@ fn finish(
             return Err(NtStatus::ACCESS_DENIED);
         }
         if login.binding {
+            conn.take_place(&user)?;
             let channel = join(conn, &session, negotiated.terms.signing, &keys.signing)?;
             return Ok((channel, flags(&session)));
         }
@@ -325,6 +326,10 @@ fn finish(
         }
         return Err(NtStatus::ACCESS_DENIED);
     }
+    conn.take_place(&user)?;
+    let replaces = is_same_users(conn, request.previous_session_id, &user);
+    let place = shared.session_place(&user, conn.peer.remote, replaces);
+    let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
     let since = shared.parts.clock.wall().0;
     let session = Session::new(NewSession {
         id,
@@ -338,9 +343,7 @@ fn finish(
     })
     .map_err(|_| NtStatus::INTERNAL_ERROR)?;
     let session = Arc::new(session);
-    if !shared.add_session(&session) {
-        return Err(NtStatus::INSUFFICIENT_RESOURCES);
-    }
+    shared.add_session(&session, place);
     if shared.endings.of_since(session.user().token.user, judged) {
         if conn.may_tell("login refused") {
             tracing::warn!(remote = %conn.peer.remote, user = session.user().name(), "SMB login refused: the user's sessions were ended meanwhile");
@@ -381,6 +384,11 @@ fn flags(session: &Session) -> SessionFlags {
         flags |= SessionFlags::ENCRYPT_DATA;
     }
     flags
+}
+
+/// Whether a user has a session of this number, which a new one can stand for.
+fn is_same_users(conn: &Conn, id: u64, user: &User) -> bool {
+    id != 0 && conn.shared.session(id).is_some_and(|old| old.user().token.user == user.token.user)
 }
 
 /// A new session, and the one that it stands for.

@@ -16,6 +16,7 @@ use super::Call;
 use crate::config::ShareKind;
 use crate::connection::answer::{Body, Outcome};
 use crate::limits::SHARE_WAIT_MAX;
+use crate::places::Place;
 use crate::session::Session;
 use crate::share::Share;
 use crate::tree::{Disk, Target, Tree, maximal_access};
@@ -43,7 +44,7 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
         return Err(NtStatus::ACCESS_DENIED);
     }
     if name.eq_ignore_ascii_case("IPC$") {
-        let tree = session.add_tree(|id| Tree {
+        let tree = session.add_tree(place(call, session)?, |id| Tree {
             id,
             target: Target::Pipes,
             maximal_access: AccessMask::FILE_ALL,
@@ -102,7 +103,7 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
     }
     let capabilities = if dialect.is_smb3() { capabilities(config.kind) } else { ShareCapabilities::NONE };
     let files = config.files.clone();
-    let tree = session.add_tree(|id| Tree {
+    let tree = session.add_tree(place(call, session)?, |id| Tree {
         id,
         target: Target::Disk(Disk { share, files, root }),
         maximal_access: maximal,
@@ -111,6 +112,12 @@ pub(crate) async fn connect(call: &mut Call<'_>, session: &Arc<Session>) -> Resu
     })?;
     call.carried.borrow_mut().tree = tree.id;
     respond(&tree, ShareType::DISK, flags, capabilities)
+}
+
+/// A tree connect of all that the server can have.
+fn place(call: &Call<'_>, session: &Session) -> Result<Place, NtStatus> {
+    let (shared, remote) = (&call.conn.shared, call.conn.peer.remote);
+    shared.place(&shared.tables.trees, &session.user(), remote).ok_or(NtStatus::INSUFFICIENT_RESOURCES)
 }
 
 /// The share of that name, which is waited for while it is on its way here: a client that is told that there is no such share gives up what it

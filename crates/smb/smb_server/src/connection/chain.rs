@@ -12,6 +12,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -151,6 +152,10 @@ impl Chain {
         let sign = channel.clone().filter(|_| signed);
         let pending = Rc::new(Pending::of(&self.outlives));
         let waits = Rc::clone(&pending);
+        let wait = patience(header.command);
+        // Whose it is, should it wait without an end.
+        let waiter = channel.as_ref().filter(|_| wait == Some(Duration::ZERO));
+        let waiter = waiter.map(|channel| Arc::clone(&channel.session));
         let call = Call {
             conn,
             header,
@@ -163,7 +168,7 @@ impl Chain {
             pending: waits,
             held: answers.iter().map(|answer| answer.body.len()).sum(),
         };
-        let Some(patience) = patience(header.command) else {
+        let Some(patience) = wait else {
             let work = std::pin::pin!(commands::run(call));
             let request = Request { conn, header, pending: &pending, sign, sealed, last };
             return request.unless_held(work, answers).await;
@@ -189,6 +194,12 @@ impl Chain {
         };
         if let Some(outcome) = early {
             return Reply::new(outcome, sign);
+        }
+        let waiting = &conn.shared.tables.waiting;
+        let place = waiter.map(|session| conn.shared.place(waiting, &session.user(), conn.peer.remote));
+        if matches!(place, Some(None)) {
+            // What waits has changed nothing.
+            return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, sign);
         }
         let mut async_id = None;
         if last {

@@ -11,7 +11,7 @@ use smb_protocol::header::{HeaderFlags, Routing, UNSOLICITED};
 use smb_protocol::message::Response;
 use smb_protocol::negotiate::{Capabilities, SecurityMode};
 use smb_protocol::oplock::BreakNotification;
-use smb_protocol::{Command, Dialect, Guid, Header};
+use smb_protocol::{Command, Dialect, Guid, Header, NtStatus};
 use tcp_service::{LoginSeat, SendQueue};
 use tokio::sync::Notify;
 
@@ -19,7 +19,8 @@ use super::answer::{self, Answer, Body, Hashed};
 use super::channel::Channel;
 use super::credits::Credits;
 use crate::peer::Peer;
-use crate::session::{Session, Terms};
+use crate::places::Place;
+use crate::session::{Session, Terms, User};
 use crate::shared::Shared;
 
 /// What NEGOTIATE agreed on.
@@ -130,6 +131,8 @@ pub(crate) struct Conn {
     pub(crate) fatal: Cell<Option<&'static str>>,
     /// Held until somebody has logged in.
     login: RefCell<Option<LoginSeat>>,
+    /// Held from then on by the first who has.
+    place: RefCell<Option<Place>>,
 }
 
 impl Conn {
@@ -149,6 +152,7 @@ impl Conn {
             told_break: Cell::new(false),
             fatal: Cell::new(None),
             login: RefCell::new(login.into()),
+            place: RefCell::new(None),
         }
     }
 
@@ -167,6 +171,19 @@ impl Conn {
 
     pub(crate) fn channel(&self, session: u64) -> Option<Rc<Channel>> {
         self.sessions.borrow().get(&session).cloned()
+    }
+
+    /// Somebody is about to log in; if it is the first, the connection counts as its from now on, whatever becomes of its session.
+    ///
+    /// # Errors
+    /// INSUFFICIENT_RESOURCES when that user may have no more connections.
+    pub(crate) fn take_place(&self, user: &User) -> Result<(), NtStatus> {
+        let mut place = self.place.borrow_mut();
+        if place.is_none() {
+            let taken = self.shared.connection_place(user, self.peer.remote);
+            *place = Some(taken.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?);
+        }
+        Ok(())
     }
 
     /// Somebody has logged in.
@@ -197,7 +214,7 @@ impl Conn {
     }
 
     /// The header of an answer to `request`, with the credits that it grants.
-    pub(crate) fn answer_header(&self, request: &Header, status: smb_protocol::NtStatus) -> Header {
+    pub(crate) fn answer_header(&self, request: &Header, status: NtStatus) -> Header {
         let credits = self.credits.borrow_mut().grant(request.credits);
         request.answer(status, credits)
     }

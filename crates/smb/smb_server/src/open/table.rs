@@ -10,13 +10,13 @@ use shard_runtime::Entropy;
 use smb_files::Holder;
 use smb_protocol::file::FileId;
 use smb_protocol::security::sid::Sid;
-use smb_protocol::{Guid, NtStatus};
+use smb_protocol::Guid;
 use tcp_service::{ShardJob, Spawner};
 
 use super::{Open, OpenOwner, Thing};
-use crate::clients::Clients;
+use crate::clients::{ClientName, Clients};
 use crate::config::Directory;
-use crate::limits::MAX_OPENS;
+use crate::places::Place;
 use crate::tree::Tree;
 
 /// The opens, and by what they are looked for.
@@ -24,36 +24,44 @@ use crate::tree::Tree;
 /// Invariant: the other maps name only opens of `by_persistent`, and each open that has a name is in them.
 #[derive(Default)]
 struct Index {
-    /// The opens by the part of the identifier that a reconnect names.
-    by_persistent: BTreeMap<u64, Arc<Open>>,
-    /// The opens by client and the name that it gave them (DH2Q).
-    by_guid: BTreeMap<(Guid, Guid), u64>,
+    /// The opens by the part of the identifier that a reconnect names, each with its entry among its user's.
+    by_persistent: BTreeMap<u64, (Arc<Open>, Place)>,
+    by_guid: BTreeMap<CreateName, u64>,
     by_app: BTreeSet<(Guid, u64)>,
     /// CREATEs under way that have a name of the client's.
-    creating: BTreeSet<(Guid, Guid)>,
+    creating: BTreeSet<CreateName>,
 }
 
+/// The name that a client has given an open (DH2Q). A client says itself who it is, and whoever listens can say the same; so the user,
+/// who has been proven, is part of the name: nobody else's CREATE is in the way, or is answered as if it were the same.
+pub(crate) type CreateName = (ClientName, Guid);
+
 impl Index {
-    fn insert(&mut self, open: &Arc<Open>) {
+    fn get(&self, id: u64) -> Option<&Arc<Open>> {
+        self.by_persistent.get(&id).map(|(open, _)| open)
+    }
+
+    fn insert(&mut self, open: &Arc<Open>, place: Place) {
         let id = open.id.persistent;
         self.remove(id);
-        if !open.create_guid.is_zero() {
-            self.by_guid.insert((open.client, open.create_guid), id);
+        if let Some(name) = open.create_name() {
+            self.by_guid.insert(name, id);
         }
         if !open.app.id.is_zero() {
             self.by_app.insert((open.app.id, id));
         }
-        self.by_persistent.insert(id, Arc::clone(open));
+        self.by_persistent.insert(id, (Arc::clone(open), place));
     }
 
-    fn remove(&mut self, id: u64) -> Option<Arc<Open>> {
-        let open = self.by_persistent.remove(&id)?;
-        let name = (open.client, open.create_guid);
-        if self.by_guid.get(&name) == Some(&id) {
+    fn remove(&mut self, id: u64) -> Option<(Arc<Open>, Place)> {
+        let (open, place) = self.by_persistent.remove(&id)?;
+        if let Some(name) = open.create_name()
+            && self.by_guid.get(&name) == Some(&id)
+        {
             self.by_guid.remove(&name);
         }
         self.by_app.remove(&(open.app.id, id));
-        Some(open)
+        Some((open, place))
     }
 }
 
@@ -74,12 +82,12 @@ impl Table {
     }
 
     pub(crate) fn find(&self, persistent: u64) -> Option<Arc<Open>> {
-        self.index.lock().by_persistent.get(&persistent).cloned()
+        self.index.lock().get(persistent).cloned()
     }
 
     /// Takes an open out.
     pub(crate) fn take(&self, persistent: u64) -> Option<Arc<Open>> {
-        self.index.lock().remove(persistent)
+        self.index.lock().remove(persistent).map(|(open, _place)| open)
     }
 }
 
@@ -120,13 +128,8 @@ impl Opens {
     }
 
     /// Puts an open in.
-    pub(crate) fn add(&self, open: &Arc<Open>) -> Result<(), NtStatus> {
-        let mut index = self.table.index.lock();
-        if index.by_persistent.len() >= MAX_OPENS {
-            return Err(NtStatus::TOO_MANY_OPENED_FILES);
-        }
-        index.insert(open);
-        Ok(())
+    pub(crate) fn add(&self, open: &Arc<Open>, place: Place) {
+        self.table.index.lock().insert(open, place);
     }
 
     pub(crate) fn remove(&self, open: &Open) {
@@ -139,15 +142,14 @@ impl Opens {
     }
 
     /// Finds an open by the client's own name for it.
-    pub(crate) fn find_guid(&self, client: Guid, create_guid: Guid) -> Option<Arc<Open>> {
+    pub(crate) fn find_named(&self, name: CreateName) -> Option<Arc<Open>> {
         let index = self.table.index.lock();
-        let id = index.by_guid.get(&(client, create_guid))?;
-        index.by_persistent.get(id).cloned()
+        let id = index.by_guid.get(&name)?;
+        index.get(*id).cloned()
     }
 
     /// Begins a CREATE with the client's name for it; `None` when one is under way already.
-    pub(crate) fn begin_create(&self, client: Guid, create_guid: Guid) -> Option<Creating> {
-        let name = (client, create_guid);
+    pub(crate) fn begin_create(&self, name: CreateName) -> Option<Creating> {
         let fresh = self.table.index.lock().creating.insert(name);
         fresh.then(|| Creating { table: Arc::clone(&self.table), name })
     }
@@ -156,12 +158,12 @@ impl Opens {
     pub(crate) fn of_app(&self, app: Guid, other_than: Guid) -> Vec<Arc<Open>> {
         let index = self.table.index.lock();
         let ids = index.by_app.range((app, 0)..=(app, u64::MAX)).map(|(_, id)| id);
-        let opens = ids.filter_map(|id| index.by_persistent.get(id));
+        let opens = ids.filter_map(|id| index.get(*id));
         opens.filter(|open| open.client != other_than).cloned().collect()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Open>> {
-        self.table.index.lock().by_persistent.values().cloned().collect()
+        self.table.index.lock().by_persistent.values().map(|(open, _)| Arc::clone(open)).collect()
     }
 
     /// Opens that wait for clients of users who are gone or disabled.
@@ -223,13 +225,13 @@ impl Opens {
     }
 
     /// Puts in what came back after a restart; it waits for its client.
-    pub(crate) fn restore(&self, open: Open) {
+    pub(crate) fn restore(&self, open: Open, place: Place) {
         let open = Arc::new(open);
         *open.link.opens.write() = self.table();
         if let Thing::File(file) = &open.thing {
             file.recorded_by(Arc::clone(&open.link) as Arc<dyn Holder>);
         }
-        self.table.index.lock().insert(&open);
+        self.table.index.lock().insert(&open, place);
         self.wait_for_client(&open);
     }
 
@@ -267,9 +269,10 @@ impl Opens {
     ) -> Option<Arc<Open>> {
         let Thing::File(file) = &open.thing else { return None };
         let mut index = self.table.index.lock();
-        if !index.by_persistent.contains_key(&open.id.persistent) || !file.is_detached() || file.is_closed() {
+        if !file.is_detached() || file.is_closed() {
             return None;
         }
+        let (_, place) = index.remove(open.id.persistent)?;
         open.state.lock().generation += 1;
         let owner: Arc<dyn OpenOwner> = Arc::clone(session) as _;
         *open.link.owner.write() = Some(Arc::downgrade(&owner));
@@ -287,7 +290,7 @@ impl Opens {
             state: Arc::clone(&open.state),
             row: Arc::clone(&open.row),
         });
-        index.insert(&open);
+        index.insert(&open, place);
         Some(open)
     }
 }
@@ -295,7 +298,7 @@ impl Opens {
 /// A CREATE under way; dropping it says that it has ended.
 pub(crate) struct Creating {
     table: Arc<Table>,
-    name: (Guid, Guid),
+    name: CreateName,
 }
 
 impl Drop for Creating {

@@ -124,12 +124,16 @@ impl Ask {
     }
 
     pub(super) fn persistent(self) -> Self {
-        let request = DurableRequestV2 { timeout: 200_000, flags: DurableFlags::PERSISTENT, create_guid: ME };
-        self.tagged(tag::DURABLE_REQUEST_V2, &request)
+        self.named(ME, DurableFlags::PERSISTENT)
     }
 
     pub(super) fn durable(self) -> Self {
-        let request = DurableRequestV2 { timeout: 200_000, flags: DurableFlags::NONE, create_guid: ME };
+        self.named(ME, DurableFlags::NONE)
+    }
+
+    /// Durable, or persistent, under this name.
+    pub(super) fn named(self, create_guid: Guid, flags: DurableFlags) -> Self {
+        let request = DurableRequestV2 { timeout: 200_000, flags, create_guid };
         self.tagged(tag::DURABLE_REQUEST_V2, &request)
     }
 
@@ -140,7 +144,11 @@ impl Ask {
     }
 
     pub(super) fn back(self, file_id: FileId, flags: DurableFlags) -> Self {
-        let reconnect = DurableReconnectV2 { file_id, create_guid: ME, flags };
+        self.back_named(file_id, ME, flags)
+    }
+
+    pub(super) fn back_named(self, file_id: FileId, create_guid: Guid, flags: DurableFlags) -> Self {
+        let reconnect = DurableReconnectV2 { file_id, create_guid, flags };
         self.tagged(tag::DURABLE_RECONNECT_V2, &reconnect)
     }
 }

@@ -107,23 +107,28 @@ impl Client {
         client
     }
 
-    /// Connects, is let in and connects to a share.
-    pub(super) async fn new(shared: &Arc<Shared>, number: u64, guid: Guid, share: &str) -> Self {
+    /// Connects, is let in as a user and connects to a share.
+    pub(super) async fn new(
+        shared: &Arc<Shared>,
+        number: u64,
+        guid: Guid,
+        (share, rid): (&str, u32),
+    ) -> Self {
         let client = Self::connect(shared, number, guid).await;
-        client.enter();
+        assert!(client.enter(rid));
         client.to_share(share).await;
         client
     }
 
-    /// A session without the authentication, which takes longer than all else that a world needs.
-    fn enter(&self) {
+    /// A session without the authentication, which takes longer than all else that a world needs; whether there is room for one.
+    pub(super) fn enter(&self, rid: u32) -> bool {
         let terms = self.conn.negotiated().unwrap().terms;
         let identity = smb_auth::Identity::User {
-            name: "admin".to_owned(),
+            name: super::world::user_name(rid).to_owned(),
             domain: String::new(),
-            sid: super::world::sid(500),
+            sid: super::world::sid(rid),
         };
-        let token = self.shared.parts.directory.token(super::world::sid(500), &[]).unwrap();
+        let token = self.shared.parts.directory.token(super::world::sid(rid), &[]).unwrap();
         let session = Session::new(NewSession {
             id: self.shared.new_session_id(),
             terms,
@@ -135,10 +140,13 @@ impl Client {
             binding_challenge: [0; 8],
         });
         let session = Arc::new(session.unwrap());
-        assert!(self.shared.add_session(&session));
+        let place = self.shared.session_place(&session.user(), self.conn.peer.remote, false);
+        let Some(place) = place else { return false };
+        self.shared.add_session(&session, place);
         let key = session.keys.signing.clone();
         session_setup::join(&self.conn, &session, terms.signing, &key).unwrap();
         self.session.set(session.id);
+        true
     }
 
     /// A further connection of a client's session.
@@ -182,8 +190,13 @@ impl Client {
 
     /// The last packet of a login.
     pub(super) async fn last_of_login(&self, previous: u64) -> Vec<u8> {
+        self.last_of_login_as("admin", previous).await
+    }
+
+    /// The same of a user.
+    pub(super) async fn last_of_login_as(&self, user: &str, previous: u64) -> Vec<u8> {
         let credentials = Credentials {
-            user: "admin".to_owned(),
+            user: user.to_owned(),
             domain: String::new(),
             nt_hash: NtHash::of_password("secret"),
             workstation: "CLIENT".to_owned(),

@@ -15,7 +15,7 @@ use smb_protocol::{Guid, NtStatus, Wire as _};
 use super::cases::{Prepared, Scene};
 use super::client::Client;
 use super::dropped::Cut;
-use super::world::{Ask, World, query_request, set_request};
+use super::world::{Ask, World, query_request, set_request, sid};
 use crate::open::persistence::TABLE;
 use crate::open::persistence::row::Row;
 use crate::open::{Lasting, Open, Thing};
@@ -220,6 +220,10 @@ async fn nothing_is_left(world: &World) {
     let rows = world.memory.state_scan(TABLE, &[]).await.unwrap();
     assert!(rows.is_empty(), "{} rows of opens that are gone", rows.len());
     assert!(world.server.shared.opens.is_quiet(), "a CREATE counts as under way");
+    let tables = &world.server.shared.tables;
+    for places in [&tables.sessions, &tables.trees, &tables.opens, &tables.waiting] {
+        assert_eq!(places.taken(sid(500)), (0, 0), "{} count that are gone", places.what);
+    }
 }
 
 /// What a file has.

@@ -49,10 +49,20 @@ pub(super) fn sid(rid: u32) -> Sid {
     Sid::new(5, &[21, 1, 2, 3, rid]).unwrap()
 }
 
+/// What users are called in logs.
+pub(super) fn user_name(rid: u32) -> &'static str {
+    match rid {
+        500 => "admin",
+        1001 => "greedy",
+        _ => "modest",
+    }
+}
+
 impl Accounts for Admin {
     fn account(&self, _: &str, user: &str) -> Option<Account> {
         let nt_hash = NtHash::of_password("secret");
-        Some(Account { name: user.to_owned(), sid: sid(500), nt_hash, state: AccountState::Active })
+        let rid = if user == user_name(1001) { 1001 } else { 500 };
+        Some(Account { name: user.to_owned(), sid: sid(rid), nt_hash, state: AccountState::Active })
     }
 }
 
@@ -229,7 +239,12 @@ impl World {
 
     /// A client on a share, over connection `number`.
     pub(super) async fn client(&self, number: u64, guid: Guid, share: &str) -> Client {
-        Client::new(&self.server.shared, number, guid, share).await
+        Client::new(&self.server.shared, number, guid, (share, 500)).await
+    }
+
+    /// The same as another user.
+    pub(super) async fn client_of(&self, rid: u32, number: u64, guid: Guid, share: &str) -> Client {
+        Client::new(&self.server.shared, number, guid, (share, rid)).await
     }
 }
 

@@ -161,10 +161,9 @@ impl Smb {
         volume: ServedVolume,
         turn: &Turn,
     ) -> Result<(), Problem> {
-        let machine = self.machine_name();
         let mut prepared = Vec::new();
         for share in wanted.shares.iter().filter(|share| share.volume == name) {
-            let (permissions, _) = self.permissions(share, &machine);
+            let (permissions, _) = self.permissions(share);
             let config = share_config(share, volume.files.clone(), permissions.clone());
             // One that cannot be made is looked at again with all shares, and what is wrong with it told then.
             if self.server.prepare_share(config).is_ok() {
@@ -233,7 +232,6 @@ impl Smb {
         unserved: &Unserved,
     ) -> Vec<(String, String)> {
         let mut trouble = Vec::new();
-        let machine = self.machine_name();
         let mut now = self.in_effect.lock();
         for share in &wanted.shares {
             let mut wrong = |why: String| trouble.push((format!("share {}", share.name), why));
@@ -243,9 +241,12 @@ impl Smb {
                 wrong(why.unwrap_or_else(|| format!("volume {} is not there", share.volume)));
                 continue;
             };
-            let (permissions, unknown) = self.permissions(share, &machine);
+            let (permissions, unknown) = self.permissions(share);
             if !unknown.is_empty() {
-                wrong(format!("its permissions name {}, and nobody is called so", unknown.join(", ")));
+                wrong(format!(
+                    "its permissions are for {}, and there is no such user or group",
+                    unknown.join(", ")
+                ));
             }
             let before = now.shares.get(&key(&share.name));
             if before.is_some_and(|served| served.pool != pool) {
@@ -271,29 +272,24 @@ impl Smb {
         trouble
     }
 
-    /// Who is meant by a share's permissions, and names of nobody.
-    fn permissions(
-        &self,
-        share: &control_api::ShareConfig,
-        machine: &str,
-    ) -> (Vec<SharePermission>, Vec<String>) {
+    /// Who a share's permissions are for, and those of them that are not known. What is still by a name gives nothing: who has that
+    /// name may be another one.
+    fn permissions(&self, share: &control_api::ShareConfig) -> (Vec<SharePermission>, Vec<String>) {
         let directory = self.users.as_ref().map(|users| users.snapshot());
-        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        let (mut permissions, mut unknown) = (Vec::new(), Vec::new());
         for permission in &share.permissions {
-            let found = directory.as_ref().and_then(|all| all.find_name(&permission.who, machine));
-            match found {
-                Some(principal) => {
-                    let right = match permission.right {
-                        ShareRight::Read => smb_server::ShareRight::Read,
-                        ShareRight::Change => smb_server::ShareRight::Change,
-                        ShareRight::Full => smb_server::ShareRight::Full,
-                    };
-                    known.push(SharePermission { who: principal.sid, right });
-                }
-                None => unknown.push(permission.who.clone()),
+            let sid = permission.who.parse::<Sid>().ok();
+            let right = match permission.right {
+                ShareRight::Read => smb_server::ShareRight::Read,
+                ShareRight::Change => smb_server::ShareRight::Change,
+                ShareRight::Full => smb_server::ShareRight::Full,
+            };
+            permissions.extend(sid.map(|who| SharePermission { who, right }));
+            if !sid.is_some_and(|sid| directory.as_ref().is_some_and(|all| all.find_sid(sid).is_some())) {
+                unknown.push(permission.who.clone());
             }
         }
-        (known, unknown)
+        (permissions, unknown)
     }
 
     /// Shares whose folder cannot be found.

@@ -110,8 +110,20 @@ impl Bench {
         self.apply_undecided(config, there, &[]).await
     }
 
+    /// The same with the SIDs of those who are there, as the node keeps it.
+    fn settled(&self, config: &Config) -> Config {
+        let (mut config, directory) = (config.clone(), self.users.snapshot());
+        for permission in config.shares.iter_mut().flat_map(|share| &mut share.permissions) {
+            if let Some(found) = directory.find_name(&permission.who, "") {
+                permission.who = found.sid.to_string();
+            }
+        }
+        config
+    }
+
     /// Puts a configuration in effect, each time a newer one.
     async fn put(&self, config: &Config, volumes: Vec<OpenVolume>) -> Vec<(String, String)> {
+        let config = &self.settled(config);
         self.configure(config);
         let wanted = WantedShares { shares: config.shares.clone(), volumes, admit: true };
         let mut trouble = self.smb.apply_pool(Some(POOL), wanted).await.expect("applied");
@@ -164,7 +176,7 @@ async fn shares_come_and_go_with_their_volume() {
     assert!(bench.smb.server.shares().is_empty());
     let trouble = bench.apply(&config, true).await;
     assert_eq!(trouble.len(), 2, "{trouble:?}");
-    assert!(trouble[0].contains("name alice"), "{trouble:?}");
+    assert!(trouble[0].contains("are for alice"), "{trouble:?}");
     assert!(trouble[1].starts_with("share vmstore: /vms"), "{trouble:?}");
     assert_eq!(bench.smb.traffic("vmstore"), None, "nobody can connect to it");
 
@@ -182,6 +194,33 @@ async fn shares_come_and_go_with_their_volume() {
     assert_eq!(Arc::strong_count(&bench.volume), 1, "nothing of the volume is held any more");
     assert_eq!(bench.apply(&config, true).await, [""; 0]);
     assert_eq!(bench.smb.server.shares().len(), 1);
+}
+
+/// A permission is for who was meant, not for whoever has the name.
+#[tokio::test]
+async fn who_gets_a_name_does_not_get_what_another_one_had_by_it() {
+    let bench = Bench::new();
+    let alice = bench.user("alice");
+    bench.folder("vms").await;
+    let config = bench.settled(&config());
+    assert_eq!(bench.apply(&config, true).await, [""; 0]);
+    let served = || bench.smb.server.shares()[0].permissions.iter().map(|one| one.who).collect::<Vec<_>>();
+    let change = UserChange { name: Some("alicia".into()), ..UserChange::default() };
+    bench.users.change_user("alice", change).expect("renamed");
+    let other = bench.user("alice");
+    assert_eq!(bench.apply(&config, true).await, [""; 0]);
+    assert_eq!(served(), [alice.sid], "by whatever name");
+    bench.users.remove_user("alicia").expect("removed");
+    let trouble = bench.apply(&config, true).await;
+    assert!(trouble.len() == 1 && trouble[0].contains(&alice.sid.to_string()), "{trouble:?}");
+    assert!(!served().contains(&other.sid), "nobody else has it then");
+    // Nor does a name that was never settled give anything.
+    let by_name = super::tests::config();
+    bench.configure(&by_name);
+    let open = OpenVolume { name: "v".into(), volume: bench.volume.clone(), undecided: Vec::new() };
+    let wanted = WantedShares { shares: by_name.shares.clone(), volumes: vec![open], admit: true };
+    let trouble = bench.smb.apply_pool(Some(POOL), wanted).await.expect("applied");
+    assert!(trouble.len() == 1 && served().is_empty(), "{trouble:?}");
 }
 
 /// What clients have open lies in the file system that the share leads to: it stays the same one.
