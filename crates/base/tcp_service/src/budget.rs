@@ -191,6 +191,12 @@ impl Budget {
         }
     }
 
+    /// Connections of a service that may be there, as each takes [`CONNECTION`].
+    #[must_use]
+    pub fn seats(&self) -> usize {
+        self.shared.limit.load(Ordering::SeqCst) / SEATS / CONNECTION
+    }
+
     /// Whether half of it is used, or somebody waits.
     #[must_use]
     pub fn is_tight(&self) -> bool {
@@ -331,7 +337,7 @@ impl Account {
     pub fn log_in(&mut self) -> bool {
         let shared = &self.budget.shared;
         if !self.logged_in {
-            let most = shared.limit.load(Ordering::SeqCst) / SEATS / CONNECTION;
+            let most = self.budget.seats();
             let one_more = |there: usize| (there < most).then_some(there + 1);
             let there = &self.budget.connections;
             let counted = there.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
