@@ -1,7 +1,6 @@
 //! The login phase of a connection, and which session it becomes a part of.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,7 +20,7 @@ use crate::config::{AuthConfig, DiscoveryAuth, TargetConfig};
 use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
 use crate::refused::Subject;
 use crate::session::{Message, Peer, ReserveError, Session, SessionSeed};
-use crate::share::Host;
+use crate::share::{self, Host};
 use crate::shared::{Portal, Shared, Target};
 
 struct Policy<'a> {
@@ -199,14 +198,16 @@ async fn establish(
             }
         })?;
         let place = Place { shared, session, cid: subject.cid, taken: false };
+        let mut kept = Vec::new();
         if let Some(old) = place.session.peer(subject.cid) {
             // Connection reinstatement: the old one ends, with its commands, before the new one begins.
             old.tell(Message::Close);
+            kept = old.give_up_places();
             if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_gone()).await.is_none() {
                 return Err(STAYS);
             }
         }
-        take_connection(shared, portal, result, peer)?;
+        take_connection((shared, portal), result, peer, &mut kept)?;
         let session = place.take(peer);
         // A target that was changed meanwhile ended the sessions that it would not let in; this connection may have
         // been too late for that, and proved what no longer counts.
@@ -217,13 +218,15 @@ async fn establish(
         }
         return Ok(Some(session));
     }
+    let mut kept = Vec::new();
     let session = loop {
-        let old = match begin((shared, portal), &target, result, peer, first_cmd_sn)? {
+        let old = match begin((shared, portal), &target, result, (peer, first_cmd_sn), &mut kept)? {
             Begun::New(session) => break session,
             Begun::Old(old) => old,
         };
         // Session reinstatement: the old one ends, with its commands, before the new one begins.
         old.close();
+        kept.extend(old.give_up_places());
         if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_ended()).await.is_none() {
             return Err(STAYS);
         }
@@ -263,19 +266,19 @@ fn still_admitted(config: &TargetConfig, result: &LoginResult) -> Result<(), Ref
     }
 }
 
-/// Takes the places of a connection, for as long as it is in its session.
+/// Takes the places of a connection, for as long as it is in its session: of the `kept` ones, if it comes instead of another.
 fn take_connection(
-    shared: &Shared,
-    portal: &Portal,
+    (shared, portal): (&Shared, &Portal),
     result: &LoginResult,
     peer: &Peer,
+    kept: &mut Vec<share::Place>,
 ) -> Result<(), Refusal> {
     let host = Host::new(&result.subject.initiator, result.user.as_ref(), peer.remote.ip());
     let of_portal = portal
         .places
-        .take(MAX_CONNECTIONS_PER_PORTAL, &host)
+        .take_over(kept, MAX_CONNECTIONS_PER_PORTAL, &host)
         .ok_or(LoginStatus::OUT_OF_RESOURCES.because("it has its share of the portal's connections"))?;
-    let of_node = shared.places.take(shared.budget.seats(), &host).ok_or(
+    let of_node = shared.places.take_over(kept, shared.budget.seats(), &host).ok_or(
         LoginStatus::OUT_OF_RESOURCES
             .because("it has its share of the connections that the node has memory for"),
     )?;
@@ -289,8 +292,8 @@ fn begin(
     (shared, portal): (&Shared, &Portal),
     target: &Target,
     result: &LoginResult,
-    peer: &Arc<Peer>,
-    first_cmd_sn: u32,
+    (peer, first_cmd_sn): (&Arc<Peer>, u32),
+    kept: &mut Vec<share::Place>,
 ) -> Result<Begun, Refusal> {
     let subject = &result.subject;
     let mut sessions = target.sessions.lock();
@@ -309,9 +312,9 @@ fn begin(
     let host = Host::new(&subject.initiator, result.user.as_ref(), peer.remote.ip());
     let place = target
         .places
-        .take(MAX_SESSIONS_PER_TARGET, &host)
+        .take_over(kept, MAX_SESSIONS_PER_TARGET, &host)
         .ok_or(LoginStatus::OUT_OF_RESOURCES.because("it has its share of the target's sessions"))?;
-    take_connection(shared, portal, result, peer)?;
+    take_connection((shared, portal), result, peer, kept)?;
     let tsih = loop {
         let tsih = target.next_tsih.fetch_add(1, Ordering::Relaxed) as u16;
         if tsih != 0 && !sessions.contains_key(&tsih) {

@@ -79,6 +79,11 @@ impl Peer {
         *self.places.lock() = places;
     }
 
+    /// Gives its places to what comes instead of it.
+    pub(crate) fn give_up_places(&self) -> Vec<Place> {
+        std::mem::take(&mut *self.places.lock())
+    }
+
     pub(crate) fn tell(&self, message: Message) {
         self.inbox.lock().push(message);
         self.mail.store(true, Ordering::Release);
@@ -284,7 +289,7 @@ impl Session {
         drop(members);
         self.order.lock().held.retain(|_, holder| !Arc::ptr_eq(holder, peer));
         // Before it is said: whoever comes in its place finds them free.
-        drop(std::mem::take(&mut *peer.places.lock()));
+        drop(peer.give_up_places());
         peer.gone.send_replace(true);
         over
     }
@@ -294,6 +299,12 @@ impl Session {
         self.device.nexus_lost(&self.nexus);
         drop(self.place.lock().take());
         self.ended.send_replace(true);
+    }
+
+    /// Gives its places, and those of its connections, to what comes instead of it.
+    pub(crate) fn give_up_places(&self) -> Vec<Place> {
+        let connections = self.peers().into_iter().flat_map(|peer| peer.give_up_places());
+        self.place.lock().take().into_iter().chain(connections).collect()
     }
 
     /// Makes all connections end, also those about to join.

@@ -63,7 +63,28 @@ pub(crate) struct Place {
     host: Host,
 }
 
+impl Place {
+    /// Whether it is one of these, and the host's: what takes the place of something of a host takes its place here, too, whatever others
+    /// have come to hold since.
+    fn is(&self, places: &Arc<Places>, host: &Host) -> bool {
+        Arc::ptr_eq(&self.places, places) && self.host == *host
+    }
+}
+
 impl Places {
+    /// One of the `kept` places, which something had that goes, or else a further one as [`Places::take`] gives it.
+    pub(crate) fn take_over(
+        self: &Arc<Self>,
+        kept: &mut Vec<Place>,
+        limit: usize,
+        host: &Host,
+    ) -> Option<Place> {
+        match kept.iter().position(|place| place.is(self, host)) {
+            Some(at) => Some(kept.swap_remove(at)),
+            None => self.take(limit, host),
+        }
+    }
+
     /// A place for a host, of `limit` that there are; `None` when it has its share, or there are none.
     pub(crate) fn take(self: &Arc<Self>, limit: usize, host: &Host) -> Option<Place> {
         let mut taken = self.0.lock();
@@ -151,6 +172,19 @@ mod tests {
         assert!(first.len() < 512);
         let second = grab(&places, 2048, &host("group", "b"));
         assert!(second.len() >= FIRST, "{}", second.len());
+    }
+
+    #[test]
+    fn what_is_replaced_keeps_its_place_whatever_others_hold() {
+        let places = Arc::<Places>::default();
+        let one = host("one", "host");
+        let mut first = grab(&places, 1024, &one);
+        let second = grab(&places, 1024, &host("two", "host"));
+        let mut kept = vec![first.pop().expect("a place")];
+        assert!(places.take(1024, &one).is_none(), "it has more than its share by now");
+        assert!(places.take_over(&mut kept, 1024, &host("three", "host")).is_some() && kept.len() == 1);
+        assert!(places.take_over(&mut kept, 1024, &one).is_some() && kept.is_empty());
+        drop((first, second));
     }
 
     #[test]

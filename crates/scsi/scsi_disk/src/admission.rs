@@ -30,31 +30,17 @@ impl LogicalUnit {
         if hears && inner.state == UnitState::Busy {
             return Err(Failure::OnTheWay);
         }
-        // News is not taken by a command that finds no room.
-        self.finds_room(&inner, caller.nexus.id)?;
-        if hears
-            && let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
-            && !entry.attentions.is_empty()
-        {
-            return Err(Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0)).into());
+        let me = caller.nexus.id;
+        if hears && inner.nexuses.get(&me).is_some_and(|entry| !entry.attentions.is_empty()) {
+            // News is not taken by a command that finds no room.
+            if self.tasks.is_full(|other| inner.same_initiator(other, me)) {
+                return Err(Failure::Status(ScsiStatus::TaskSetFull));
+            }
+            if let Some(entry) = inner.nexuses.get_mut(&me) {
+                return Err(Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0)).into());
+            }
         }
-        self.tasks.enter(caller.nexus.id, attribute)
-    }
-
-    /// Whether the task set has room for one more command of the initiator, who has one share over all its sessions.
-    fn finds_room(&self, inner: &Inner, nexus: u64) -> Result<(), Failure> {
-        let of = |nexus: u64| inner.nexuses.get(&nexus).map(|entry| entry.port.initiator_name());
-        let own = of(nexus);
-        // Commands of sessions that are gone are on their way out.
-        match self.tasks.is_full(|other| other == nexus || own.is_some() && of(other) == own) {
-            true => Err(Failure::Status(ScsiStatus::TaskSetFull)),
-            false => Ok(()),
-        }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn room_for(&self, nexus: u64) -> bool {
-        self.finds_room(&self.inner.lock(), nexus).is_ok()
+        self.tasks.enter(me, attribute, |other| inner.same_initiator(other, me))
     }
 
     /// A command `of` another unit that writes here: it can be aborted here, and is waited for, also when the transport has dropped
@@ -65,8 +51,7 @@ impl LogicalUnit {
             if inner.closed {
                 return Err(Sense::new(SenseKey::CopyAborted, asc::UNREACHABLE_COPY_TARGET).into());
             }
-            self.finds_room(&inner, nexus)?;
-            self.tasks.enter(nexus, TaskAttribute::HeadOfQueue)?
+            self.tasks.enter(nexus, TaskAttribute::HeadOfQueue, |other| inner.same_initiator(other, nexus))?
         };
         self.tasks.is_guest(guest.id, (&of.0.tasks, of.1))?;
         Ok(guest)
@@ -161,6 +146,13 @@ impl LogicalUnit {
 }
 
 impl Inner {
+    /// Whether two nexuses are of one initiator, which has one share of the task set over all its sessions. Commands of sessions that are
+    /// gone are on their way out, and nobody's.
+    fn same_initiator(&self, a: u64, b: u64) -> bool {
+        let name = |nexus| self.nexuses.get(&nexus).map(|entry| entry.port.initiator_name());
+        a == b || name(a).is_some_and(|a| Some(a) == name(b))
+    }
+
     /// Whether a command that leaves the medium alone changes what other nexuses find: not for one that may only read.
     fn would_change_for_all(&self, cdb: &Cdb) -> bool {
         match cdb.op {

@@ -108,6 +108,14 @@ impl Drop for Watcher<'_> {
 }
 
 impl Tasks {
+    fn is_full(&self, same: impl Fn(u64) -> bool) -> bool {
+        if self.of.len() < CROWDED {
+            return false;
+        }
+        let own = self.held.iter().filter(|(nexus, _)| same(**nexus)).map(|(_, held)| held).sum();
+        !SHARES.may_take(self.of.len(), own)
+    }
+
     fn add(&mut self, nexus: u64, ordered: bool, started: bool) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -132,21 +140,21 @@ impl TaskSet {
 
     /// Whether no further command finds room of those nexuses that `same` says yes of: they are one initiator's.
     pub(crate) fn is_full(&self, same: impl Fn(u64) -> bool) -> bool {
-        let tasks = self.tasks.lock();
-        if tasks.of.len() < CROWDED {
-            return false;
-        }
-        let own = tasks.held.iter().filter(|(nexus, _)| same(**nexus)).map(|(_, held)| held).sum();
-        !SHARES.may_take(tasks.of.len(), own)
+        self.tasks.lock().is_full(same)
     }
 
-    /// Puts a command into the set.
+    /// Puts a command into the set; `same` says whether another nexus is of the same initiator.
     ///
     /// # Errors
     /// TASK SET FULL.
-    pub(crate) fn enter(&self, nexus: u64, attribute: TaskAttribute) -> Result<TaskGuard<'_>, Failure> {
+    pub(crate) fn enter(
+        &self,
+        nexus: u64,
+        attribute: TaskAttribute,
+        same: impl Fn(u64) -> bool,
+    ) -> Result<TaskGuard<'_>, Failure> {
         let mut tasks = self.tasks.lock();
-        if tasks.of.len() >= MAX_TASKS {
+        if tasks.is_full(same) {
             return Err(Failure::Status(ScsiStatus::TaskSetFull));
         }
         let ordered = attribute == TaskAttribute::Ordered;

@@ -23,8 +23,9 @@ fn nobody_fills_the_task_set_over_however_many_sessions() {
         let many: Vec<_> = (100..164).map(|id| nexus(id, "iqn.2026-11.example:greedy")).collect();
         many.iter().for_each(|nexus| rig.device.nexus_established(nexus));
         // The first of them, an ordered one behind one that never ends, holds up all others.
-        let held = rig.unit.tasks.enter(many[0].id, TaskAttribute::Simple).ok();
-        let ordered = rig.unit.tasks.enter(many[0].id, TaskAttribute::Ordered).ok();
+        let enter = |nexus, attribute| rig.unit.tasks.enter(nexus, attribute, |other| other == nexus).ok();
+        let held = enter(many[0].id, TaskAttribute::Simple);
+        let ordered = enter(many[0].id, TaskAttribute::Ordered);
         let mut running = Vec::new();
         let mut full = 0;
         for nexus in many.iter().cycle().take(3 * MAX_TASKS) {
@@ -47,10 +48,7 @@ fn nobody_fills_the_task_set_over_however_many_sessions() {
         }
         assert!(full > 0 && running.len() <= MAX_TASKS / 4, "{} run", running.len());
         // Others have more than their first, all the same.
-        let others: Vec<_> = std::iter::from_fn(|| {
-            rig.unit.room_for(2).then(|| rig.unit.tasks.enter(2, TaskAttribute::Simple).ok())
-        })
-        .collect();
+        let others: Vec<_> = std::iter::from_fn(|| enter(2, TaskAttribute::Simple)).collect();
         assert!(others.len() > SHARES.first, "{}", others.len());
         drop((held, ordered, running, others));
         assert_eq!(rig.unit.tasks.counts(), (0, 0, 0));
