@@ -2,7 +2,8 @@
 
 use clap::Subcommand;
 use control_api::{
-    Confirm, Done, Lun, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MAX_LUN_NUMBER, OnNode,
+    Confirm, Done, Lun, LunCreate, LunFormat, LunMap, LunReservations, LunState, LunUpdate, MAX_LUN_NUMBER,
+    OnNode,
 };
 use control_client::{Query, segment};
 
@@ -18,6 +19,11 @@ use crate::units::{bytes, parse_bytes};
 pub(crate) enum Command {
     /// List LUNs, those in trouble first.
     List,
+    /// Show a LUN, and what initiators have reserved of it.
+    Show {
+        /// Its name.
+        name: String,
+    },
     /// Make a LUN: a file of a volume, served as a disk.
     Create {
         /// Its name.
@@ -157,6 +163,15 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "initiators_may_change")]
         initiators_may_not_change: bool,
     },
+    /// End what initiators have reserved of a LUN, and all their registrations.
+    ///
+    /// For what a host holds that does not come back, or does not see the LUN any more: it keeps others off until somebody ends it. The
+    /// question says who holds what, and who is fenced off by it. Initiators that were registered are told, as a CLEAR of one of them
+    /// would tell them.
+    ClearReservations {
+        /// The LUN.
+        lun: String,
+    },
     /// Take a LUN away, and its file.
     Delete {
         /// The LUN.
@@ -200,6 +215,13 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     };
     match command {
         Command::List => context.show_list_of_pools("/luns", print).await,
+        Command::Show { name } => {
+            let lun: Lun = client.get(&format!("/luns/{}", segment(&name))).await?;
+            context.show(&lun, |lun| {
+                one(lun);
+                lun.reservations.iter().for_each(print_reservations);
+            })
+        }
         Command::Create {
             name,
             volume,
@@ -276,6 +298,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             };
             update(&lun, change).await
         }
+        Command::ClearReservations { lun } => {
+            let path = format!("/luns/{}/clear-reservations", segment(&lun));
+            let done: Done =
+                context.confirmed(async |confirm| client.post(&path, &Confirm { confirm }).await).await?;
+            context.show(&done, |done| outln!("{}", done.message))
+        }
         Command::Delete { lun, keep_file } => {
             let path = Query::new(format!("/luns/{}", segment(&lun)))
                 .with("keep_file", if keep_file { "true" } else { "false" });
@@ -301,6 +329,7 @@ fn print(luns: &[OnNode<Lun>]) {
             })
             .collect();
         let reason = (!config.reason.is_empty()).then(|| config.reason.clone());
+        let held = lun.reservations.as_ref().and_then(LunReservations::held);
         table.row_of(
             lun,
             [
@@ -316,9 +345,33 @@ fn print(luns: &[OnNode<Lun>]) {
                     if config.format.is_raw() { "" } else { " (VHDX)" }
                 ),
                 if maps.is_empty() { "nowhere".into() } else { maps.join(", ") },
-                or_dash(lun.problem.as_ref().or(reason.as_ref())),
+                or_dash(lun.problem.as_ref().or(reason.as_ref()).or(held.as_ref())),
             ],
         );
+    }
+    table.print();
+}
+
+/// Who holds what, and who is registered.
+fn print_reservations(held: &LunReservations) {
+    outln!();
+    let lasting = if held.aptpl { "kept over a loss of power" } else { "not kept over a loss of power" };
+    let what = held.held().unwrap_or_else(|| "not reserved".to_owned());
+    outln!("It is {what}; generation {}, {lasting}.", held.generation);
+    if held.registrants.is_empty() {
+        return;
+    }
+    outln!();
+    let mut table = Table::new(&["REGISTERED", "KEY", "HOLDS", "CONNECTED", "THROUGH"], "");
+    for registrant in &held.registrants {
+        let said = |is| if is { "yes" } else { "no" }.to_owned();
+        table.row([
+            registrant.port.clone(),
+            registrant.key.clone(),
+            said(registrant.holds),
+            said(registrant.connected),
+            format!("{} port {}", registrant.target, registrant.target_port),
+        ]);
     }
     table.print();
 }

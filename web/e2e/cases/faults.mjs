@@ -1,5 +1,6 @@
 // A disk is lost and comes back, and clients put load on the node: the overview says so, as `holdfast status` does.
 import { spawn } from "node:child_process";
+import { act, dialog } from "./steps.mjs";
 
 export async function diskIsLostAndReturns({ open, ask, until }) {
   const view = await open();
@@ -33,6 +34,37 @@ export async function diskIsLostAndReturns({ open, ask, until }) {
   await page.getByText("OK: all data is as redundant as promised.").waitFor();
   await ask("DELETE", "/volumes/vm/files?path=/written-meanwhile", { confirm: "/written-meanwhile" });
   await until("all is well", async () => (await ask("GET", "/status")).verdict === "fully-redundant");
+}
+
+/** Who hides a LUN is told which hosts use it, and confirms that, before anything is taken. */
+export async function hidingNamesTheHostsThatUseIt({ open, ask, until, options }) {
+  if (!options.load) {
+    return "there is no --load";
+  }
+  const load = spawn(options.load, { shell: true, stdio: "ignore" });
+  const ended = new Promise((resolve) => load.on("close", resolve));
+  try {
+    await until("a host is connected", async () => (await ask("GET", "/sessions")).items.some((one) => one.protocol === "iscsi"));
+    const session = (await ask("GET", "/sessions")).items.find((one) => one.protocol === "iscsi");
+    const lun = (await ask("GET", "/luns")).items.find((one) => one.map?.some((map) => map.target === session.target));
+    const map = lun.map.find((one) => one.target === session.target);
+    const view = await open();
+    const { page } = view;
+    const still = async () => (await ask("GET", `/luns/${lun.name}`)).map.some((one) => one.group === map.group);
+    await view.go(`luns/${lun.name}`, `LUN ${lun.name}`);
+    await act(page, `Actions for mapping ${map.number} of ${map.group}`, "Hide from it …");
+    const hide = dialog(page).getByRole("button", { name: "Hide", exact: true });
+    await hide.click();
+    // Nothing is taken by the first answer: it says who would lose the disk.
+    await dialog(page).getByText(`${session.initiator} is connected to it`).first().waitFor();
+    await view.clean("the question which hosts lose a LUN");
+    if (!(await still())) throw new Error("it was hidden before the hosts were named");
+    if (!(await hide.isDisabled())) throw new Error("“Hide” can be pressed before the name was typed");
+    await dialog(page).getByRole("button", { name: "Cancel", exact: true }).click();
+    if (!(await still())) throw new Error("it was hidden though nobody confirmed it");
+  } finally {
+    await ended;
+  }
 }
 
 /** What clients do shows as figures and in the charts a moment later. */

@@ -20,6 +20,7 @@ export type Resiliency = Schemas["Resiliency"];
 export type Volume = Schemas["VolumeOnNode"];
 export type FileEntry = Schemas["FileEntry"];
 export type Lun = Schemas["LunOnNode"];
+export type LunReservations = Schemas["LunReservations"];
 export type LunMap = Schemas["LunMap"];
 export type MapConfig = Schemas["MapConfig"];
 export type Target = Schemas["Target"];

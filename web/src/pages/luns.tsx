@@ -3,7 +3,7 @@ import { useState } from "react";
 import { keyOf, useRates } from "../api/counters";
 import { api, ask } from "../api/client";
 import { useInitiatorGroups, useLuns, usePolicies, useTargets } from "../api/queries";
-import type { Lun } from "../api/types";
+import type { Lun, LunReservations } from "../api/types";
 import { Actions, Button, Check, Choice, Field, wrongSize, type Action } from "../parts/controls";
 import { FormDialog, destroy, perform } from "../parts/dialog";
 import { bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
@@ -71,8 +71,8 @@ function One({ name }: { name: string }) {
         title: `Serve LUN ${name} for reading only`,
         button: "Serve for reading",
         asks: false,
-        means: "Writes of its hosts fail at once, also where it is in use.",
-        call: () => ask(api.PATCH("/v1/luns/{lun}", { ...where, body: { state: "read-only", confirm: name } })),
+        means: "Writes of its hosts fail at once, also where it is in use. Hosts that use it now are named before.",
+        call: (confirm) => ask(api.PATCH("/v1/luns/{lun}", { ...where, body: { state: "read-only", confirm } })),
         done: `LUN ${name} is served for reading.`,
       }),
     }] : []),
@@ -89,6 +89,16 @@ function One({ name }: { name: string }) {
         done: `LUN ${name} is changed.`,
       }),
     },
+    ...(lun?.reservations ? [{
+      id: "clear",
+      title: "Clear its reservations …", needs: "POST /v1/luns/{lun}/clear-reservations" as const,
+      danger: true,
+      run: () => destroy({
+        title: `End what hosts have reserved of LUN ${name}`,
+        button: "Clear",
+        call: (confirm) => ask(api.POST("/v1/luns/{lun}/clear-reservations", { ...where, body: { confirm } })),
+      }),
+    }] : []),
     {
       id: "delete",
       title: "Delete …", needs: "DELETE /v1/luns/{lun}",
@@ -161,14 +171,15 @@ function One({ name }: { name: string }) {
                       title: `Hide LUN ${name} from ${map.group}`,
                       button: "Hide",
                       asks: false,
-                      means: `Initiators of ${map.group} lose the disk at once, also while they use it. Its data stays.`,
-                      call: () => ask(api.POST("/v1/luns/{lun}/unmap", { ...where, body: { group: map.group, target: map.target, number: map.number, confirm: name } })),
+                      means: `Initiators of ${map.group} lose the disk at once, also while they use it; those that do now are named before. Its data stays.`,
+                      call: (confirm) => ask(api.POST("/v1/luns/{lun}/unmap", { ...where, body: { group: map.group, target: map.target, number: map.number, confirm } })),
                       done: `LUN ${name} is hidden from ${map.group}.`,
                     }),
                   }],
                 })}
               />
             </Card>
+            {lun.reservations && <Reservations name={name} of={lun.reservations} />}
             <Card title="Performance"><Performance of={keyOf("lun", name)} /></Card>
             <Card title="How to attach it"><AttachLun lun={lun} /></Card>
             {open === "resize" && <ResizeDialog lun={lun} onClose={() => setOpen(null)} />}
@@ -179,6 +190,47 @@ function One({ name }: { name: string }) {
         ) : <Empty title={`There is no LUN ${name}.`}><p><a href={to("luns")}>These LUNs</a> are there.</p></Empty>)}
       </Wait>
     </Page>
+  );
+}
+
+const KINDS = {
+  "write-exclusive": "the holder may write, others only read",
+  "exclusive-access": "the holder alone may read and write",
+  "write-exclusive-registrants-only": "who is registered may write, others only read",
+  "exclusive-access-registrants-only": "only who is registered may read and write",
+  "write-exclusive-all-registrants": "who is registered holds it and may write, others only read",
+  "exclusive-access-all-registrants": "who is registered holds it, and nobody else may read or write",
+  reserve: "the holder alone may read and write, as long as its session lasts (SCSI-2)",
+} as const;
+
+/** What hosts have reserved: who keeps whom off. */
+function Reservations({ name, of }: { name: string; of: LunReservations }) {
+  return (
+    <Card title="Reserved by hosts">
+      <Facts
+        facts={[
+          ["Reservation", of.kind ? `${of.kind}: ${KINDS[of.kind]}` : "none; hosts are registered, which keeps nobody off"],
+          ["Held by", of.holders?.join(", ") || "nobody"],
+          ["Kept over a loss of power", of.aptpl ? "yes, a host has asked for that" : "no host has asked for that"],
+          ["Generation", number(of.generation)],
+        ]}
+      />
+      {(of.registrants?.length ?? 0) > 0 && (
+        <Table
+          label={`Registered for LUN ${name}`}
+          rows={of.registrants ?? []}
+          id={(row) => `${row.port} ${row.target} ${row.target_port}`}
+          empty={null}
+          columns={[
+            { title: "Initiator", value: (row) => row.initiator, wrap: true },
+            { title: "Key", value: (row) => row.key },
+            { title: "Holds it", value: (row) => (row.holds ? "yes" : "no") },
+            { title: "Connected", value: (row) => (row.connected ? "yes" : "no") },
+            { title: "Through", value: (row) => `${row.target}, port ${row.target_port}`, wide: true, wrap: true },
+          ]}
+        />
+      )}
+    </Card>
   );
 }
 

@@ -57,7 +57,7 @@ export default function Targets() {
                       button: "Remove",
                       asks: false,
                       means: "Sessions of this user end, and it cannot log in any more.",
-                      call: () => ask(api.PATCH("/v1/targets/{target}", { params: { path: { target: row.name } }, body: { remove_user: user.user, confirm: row.name } })),
+                      call: (confirm) => ask(api.PATCH("/v1/targets/{target}", { params: { path: { target: row.name } }, body: { remove_user: user.user, confirm } })),
                       done: `CHAP user ${user.user} is removed.`,
                     }),
                   })),

@@ -132,11 +132,11 @@ export type Deed = {
   title: string;
   /** What the button says: `Destroy`. */
   button: string;
-  /** What it means, said where the node does not ask for confirmation itself. */
+  /** What it means, said where the node does not ask for confirmation itself, or not always. */
   means?: string;
   /** Does it. Without `confirm` the node says what would be lost and which name confirms it, and does nothing. */
   call: (confirm?: string) => Promise<{ message?: string } | unknown>;
-  /** Whether the node asks for confirmation; where it does not, these pages do. */
+  /** Whether the node always asks for confirmation; where it does not, these pages do, and then the node if it has more to say. */
   asks?: boolean;
   done?: string;
   then?: () => void;
@@ -177,7 +177,15 @@ export function Question() {
   return asked && <Asking key={asked.title} deed={asked} onClose={() => setDeed(null)} />;
 }
 
-type Stage = { at: "asking" } | { at: "plain" } | { at: "named"; problem: Problem & { confirm: string } } | { at: "failed"; error: unknown };
+type Confirmation = Problem & { confirm: string };
+
+/** What the node wants to have confirmed, if that is its answer. */
+function confirmation(error: unknown): Confirmation | null {
+  const wanted = error instanceof ProblemError && error.problem.code === "confirmation-required" && error.problem.confirm;
+  return wanted ? (error.problem as Confirmation) : null;
+}
+
+type Stage = { at: "asking" } | { at: "plain" } | { at: "named"; problem: Confirmation } | { at: "failed"; error: unknown };
 
 function Asking({ deed, onClose }: { deed: Deed; onClose: () => void }) {
   const [stage, setStage] = useState<Stage>(deed.asks === false ? { at: "plain" } : { at: "asking" });
@@ -197,9 +205,8 @@ function Asking({ deed, onClose }: { deed: Deed; onClose: () => void }) {
     if (deed.asks === false || probed.current) return;
     probed.current = true;
     deed.call().then(finish, (error: unknown) => {
-      if (error instanceof ProblemError && error.problem.code === "confirmation-required" && error.problem.confirm) {
-        setStage({ at: "named", problem: error.problem as Problem & { confirm: string } });
-      } else setStage({ at: "failed", error });
+      const asked = confirmation(error);
+      setStage(asked ? { at: "named", problem: asked } : { at: "failed", error });
     });
   });
 
@@ -209,7 +216,10 @@ function Asking({ deed, onClose }: { deed: Deed; onClose: () => void }) {
     try {
       await finish(await deed.call(confirm));
     } catch (error) {
-      setProblem(error);
+      // What only the node knows, such as which hosts use it now: nothing was done, and it is asked for once more.
+      const asked = confirmation(error);
+      if (asked && confirm === undefined) setStage({ at: "named", problem: asked });
+      else setProblem(error);
     } finally {
       setBusy(false);
     }

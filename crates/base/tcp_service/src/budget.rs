@@ -177,7 +177,7 @@ impl Budget {
         self.shared.wake_first();
     }
 
-    /// Most connections of a service that have logged in.
+    /// Most connections of a service that have logged in, as each takes [`CONNECTION`].
     #[must_use]
     pub fn connections_max(&self) -> usize {
         self.shared.limit.load(Ordering::SeqCst) / SEATS / CONNECTION

@@ -16,6 +16,7 @@
 mod answers;
 mod budget;
 mod listeners;
+mod network;
 mod receive_buffer;
 mod seats;
 mod send_queue;
@@ -30,6 +31,7 @@ pub use budget::{
     SHOWN,
 };
 pub use listeners::{Arrived, Limits, Listeners, Serve};
+pub use network::network_of;
 pub use receive_buffer::{RECEIVE_BUFFER, ReceiveBuffer};
 pub use seats::LoginSeat;
 pub use send_queue::SendQueue;

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use crate::network::network_of;
 use crate::seats::{Logins, Seat};
 use crate::stand_still::until_stand_still;
 use crate::{Answers, LoginSeat, ShardJob, Spawner, Throttle};
@@ -27,7 +28,7 @@ pub struct Limits {
     pub connections: usize,
     /// Connections of all listeners that have not logged in.
     pub logins: usize,
-    /// How many of those may come from one address.
+    /// How many of those may come from one address; of IPv6, from one network of 64 bits.
     pub logins_per_address: usize,
 }
 
@@ -192,7 +193,8 @@ fn place(
             }
         },
     };
-    let (login, lost, dropped) = shared.logins.seat(listener.number, remote.ip(), logins, logins_per_address);
+    let (login, lost, dropped) =
+        shared.logins.seat(listener.number, network_of(remote.ip()), logins, logins_per_address);
     if let Some(from) = dropped.filter(|from| tell("dropped without a login", *from)) {
         tracing::warn!(%from, address = %listener.address, logins, logins_per_address, "connection dropped: too many have not logged in");
     }

@@ -50,13 +50,24 @@ impl Throttle {
         self.admits_at(kind, peer, self.clock.now())
     }
 
-    fn admits_at(&self, kind: &'static str, peer: IpAddr, now: Monotonic) -> bool {
+    /// Tells of what was left out in a minute that is over; to be called now and then, as otherwise the next event does.
+    pub fn look(&self) {
+        self.look_at(self.clock.now());
+    }
+
+    fn look_at(&self, now: Monotonic) {
         let mut guard = self.counts.lock();
         let (counts, looked) = &mut *guard;
         if now.since(*looked) >= LOOK {
             *looked = now;
             Self::tell_left_out(counts, now);
         }
+    }
+
+    fn admits_at(&self, kind: &'static str, peer: IpAddr, now: Monotonic) -> bool {
+        self.look_at(now);
+        let mut guard = self.counts.lock();
+        let counts = &mut guard.0;
         let room = counts.len() < PEERS_MAX || counts.contains_key(&(kind, peer));
         let peer = if room { peer } else { ALL };
         let fresh = || Count { since: now, lines: 0, left_out: 0 };
@@ -118,6 +129,16 @@ mod tests {
         assert!(throttle.admits_at("tree", peer(0), at(1)), "another kind");
         assert!(throttle.admits_at("open", peer(0), at(62)), "after a minute");
         assert_eq!(throttle.left_out(), 0, "what was left out has been told");
+    }
+
+    #[test]
+    fn what_was_left_out_is_told_without_a_further_event() {
+        let throttle = Throttle::default();
+        let _ = (0..1000).filter(|_| throttle.admits_at("open", peer(0), at(1))).count();
+        throttle.look_at(at(30));
+        assert_eq!(throttle.left_out(), 1000 - LINES, "the minute is not over");
+        throttle.look_at(at(62));
+        assert_eq!(throttle.left_out(), 0);
     }
 
     #[test]

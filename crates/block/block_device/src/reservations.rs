@@ -31,7 +31,8 @@ pub struct Reservation {
 /// device may end an earlier initiator's registration when another registers under its key. 0 is no key.
 ///
 /// **Who may write.** While the disk is reserved, a write, `write_zeroes` or `unmap` of an initiator that is not registered ends
-/// with [`BlockErrorKind::Fenced`] and changes nothing. Reads are permitted to all. Without a reservation everybody writes. A
+/// with [`BlockErrorKind::Fenced`] and changes nothing; one that was under way when its initiator lost its registration ends so, too, and
+/// may have been carried out, in part or whole. Reads are permitted to all. Without a reservation everybody writes. A
 /// device may let the holder alone write, and one at a time where there is none: nobody relies on more.
 ///
 /// **Compare and set.** [`Reservations::reserve`] and [`Reservations::preempt_and_abort`] end with [`BlockErrorKind::Fenced`], and have

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, Problem};
+use crate::{Code, LunReservations, Problem};
 
 /// Whether a LUN is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -160,6 +160,9 @@ pub struct Lun {
     /// Whether writes are acknowledged now before they are durable, whoever turned that on.
     #[serde(default)]
     pub caching: bool,
+    /// What initiators have reserved of it; absent where nobody has, or another node serves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservations: Option<LunReservations>,
     /// Why it doesn't serve as configured, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -107,6 +107,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("lun_delete", Destroys),
     ("lun_map", Changes),
     ("lun_unmap", Changes),
+    ("lun_clear_reservations", DestroysElsewhere),
     ("target_list", Looks),
     ("target_create", Changes),
     ("target_update", Changes),

@@ -23,6 +23,7 @@ mod file;
 pub mod fuzz;
 mod headline;
 mod parts;
+mod reservations;
 mod space;
 mod stall;
 
@@ -35,6 +36,7 @@ pub use code::FindingCode;
 pub use file::{FileError, MAX_FILE_BYTES, read, write};
 pub use headline::{headline, sort};
 pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
+pub use reservations::of_reservations;
 pub use space::{no_room, of_fullness, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
 

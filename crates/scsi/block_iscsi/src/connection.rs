@@ -78,7 +78,8 @@ impl Connection {
                 send(&stream, &mut frames)?;
             }
             if let Some(done) = done {
-                let state = State::new(&done, options.depth);
+                // One more, for the question whether something was cut short.
+                let state = State::new(&done, slots_of(options.depth) + 1);
                 return Ok(Self { stream, frames, state, moved: settings.clock.now(), asked: false });
             }
             stream.readable().await?;
@@ -159,6 +160,11 @@ impl Connection {
         }
     }
 
+    /// Has the target end all commands that run: see [`State::abort_all`].
+    pub(crate) fn abort_all(&mut self, lun: [u8; 8]) -> Result<(), ClientError> {
+        self.state.abort_all(&mut self.frames, lun)
+    }
+
     /// One command from its begin to its end, when no other is under way.
     pub(crate) async fn call(
         &mut self,
@@ -166,13 +172,34 @@ impl Connection {
         lun: [u8; 8],
         (cdb, len): (&[u8], u32),
     ) -> Result<(CommandEnd, Vec<u8>), ClientError> {
-        let mut buffer = One(vec![0; len as usize]);
         let transfer = if len > 0 { Transfer::In(len) } else { Transfer::None };
+        self.whole(settings, Command { lun, cdb, transfer }, vec![0; len as usize]).await
+    }
+
+    /// The same for one that sends a list.
+    pub(crate) async fn send_list(
+        &mut self,
+        settings: &Settings,
+        lun: [u8; 8],
+        cdb: &[u8],
+        list: Vec<u8>,
+    ) -> Result<(CommandEnd, Vec<u8>), ClientError> {
+        let transfer = Transfer::Out(list.len() as u32);
+        self.whole(settings, Command { lun, cdb, transfer }, list).await
+    }
+
+    async fn whole(
+        &mut self,
+        settings: &Settings,
+        command: Command<'_>,
+        buffer: Vec<u8>,
+    ) -> Result<(CommandEnd, Vec<u8>), ClientError> {
+        let mut buffer = One(buffer);
         let begun = settings.clock.now();
         let (mut ended, mut started) = (Vec::new(), false);
         loop {
             if !started && !self.state.is_full() {
-                self.start(settings.clock.now(), 0, &Command { lun, cdb, transfer }, &buffer)?;
+                self.start(settings.clock.now(), 0, &command, &buffer)?;
                 started = true;
             }
             let forever = std::future::pending();
@@ -201,6 +228,11 @@ impl Connection {
         };
         let _ = timeout(LEAVE, farewell).await;
     }
+}
+
+/// How many jobs are under way at once at the most; their tags are below that.
+pub(crate) fn slots_of(depth: usize) -> usize {
+    depth.clamp(1, (1 << 16) - 1)
 }
 
 fn late(what: &'static str) -> ClientError {

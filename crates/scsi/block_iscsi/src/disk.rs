@@ -87,6 +87,7 @@ impl IscsiDisk {
             poisoned: AtomicBool::new(false),
             no_write_same: AtomicBool::new(false),
             closed: Mutex::default(),
+            doubts: AtomicU64::new(0),
             registration: Mutex::default(),
             registering: tokio::sync::Mutex::new(()),
         });

@@ -3,8 +3,8 @@
 use block_device::spc;
 use iscsi_client::{ClientError, CommandEnd, answer, status};
 use scsi_defs::answer::{
-    Capacity, Thin, blocks_per_physical, most_blocks, most_unmapped, rotates, thin, unit_names,
-    unmapped_are_zeros, write_cache, write_protect_and_fua,
+    Capacity, Thin, answering_aborted, blocks_per_physical, most_blocks, most_unmapped, rotates, thin,
+    unit_names, unmapped_are_zeros, write_cache, write_protect_and_fua,
 };
 use scsi_defs::request;
 use shard_runtime::sleep;
@@ -63,7 +63,11 @@ pub(crate) async fn greet(
 ) -> Result<Greeting, ClientError> {
     let mut asking = Asking { connection, settings, lun };
     let started = asking.ready().await?;
-    Ok(Greeting { facts: asking.facts().await?, started })
+    let facts = asking.facts().await?;
+    if !facts.write_protected {
+        asking.have_aborted_answered().await?;
+    }
+    Ok(Greeting { facts, started })
 }
 
 /// The size of the unit now, when it says that it has changed.
@@ -95,7 +99,7 @@ impl Asking<'_> {
             let (end, data) = self.ask(cdb, len).await?;
             match verdict(end) {
                 Verdict::Done => return Ok(Some(data)),
-                Verdict::Again(_) => {}
+                Verdict::Again(_) | Verdict::Cut(_) => {}
                 Verdict::Busy(_) => sleep(PAUSE).await,
                 Verdict::Failed(..) => return Ok(None),
             }
@@ -111,9 +115,10 @@ impl Asking<'_> {
             match verdict(end) {
                 Verdict::Done => return Ok(started),
                 Verdict::Again(attention) if news < NEWS => {
-                    started |= attention.is_some_and(tells_of_start);
+                    started |= tells_of_start(attention);
                     news += 1;
                 }
+                Verdict::Cut(_) if news < NEWS => news += 1,
                 Verdict::Busy(_) if self.settings.clock.now().since(begun) < self.settings.times.busy => {
                     sleep(PAUSE).await;
                 }
@@ -175,6 +180,25 @@ impl Asking<'_> {
             most_unmapped,
             most_same,
         })
+    }
+
+    /// Where the unit lets us, it answers commands of ours that another initiator ends (TAS). Where it does not, or somebody has reserved
+    /// it, we find out by ourselves.
+    async fn have_aborted_answered(&mut self) -> Result<(), ClientError> {
+        let len = u32::from(request::CONTROL_MODE_BYTES);
+        let current = self.optional(&request::control_mode(false), len).await?.unwrap_or_default();
+        let changeable = self.optional(&request::control_mode(true), len).await?.unwrap_or_default();
+        let Some((list, lasting)) = answering_aborted(&current, &changeable) else { return Ok(()) };
+        let cdb = request::mode_select(list.len() as u8, lasting);
+        for _ in 0..NEWS {
+            let (end, _) = self.connection.send_list(self.settings, self.lun, &cdb, list.clone()).await?;
+            match verdict(end) {
+                Verdict::Again(_) | Verdict::Cut(_) => {}
+                Verdict::Busy(_) => sleep(PAUSE).await,
+                Verdict::Done | Verdict::Failed(..) => break,
+            }
+        }
+        Ok(())
     }
 
     async fn page(&mut self, page: u8) -> Result<Vec<u8>, ClientError> {

@@ -83,6 +83,8 @@ pub(crate) struct Job {
     /// Since when the target has been busy for it.
     pub(crate) busy_since: Option<Monotonic>,
     pub(crate) attempts: u32,
+    /// An earlier sending was ended before it was done: what it has done nobody knows.
+    pub(crate) cut: bool,
     _load: Load,
 }
 
@@ -93,7 +95,15 @@ impl Job {
     }
 
     pub(crate) fn fail(self, kind: BlockErrorKind, why: &str) {
-        self.end(Err(Failure { kind, why: why.to_owned() }));
+        // Who writes must not take it for not done.
+        let unknown = self.cut && !matches!(self.order.data, Data::In(_));
+        let why = match unknown {
+            true => format!(
+                "{why}; an earlier sending was cut short, and whether it was carried out is not known"
+            ),
+            false => why.to_owned(),
+        };
+        self.end(Err(Failure { kind, why }));
     }
 
     /// Nobody waits for it any more.
@@ -138,7 +148,8 @@ impl Lane {
         let (reply, receiver) = oneshot::channel();
         self.load.fetch_add(1, Ordering::Relaxed);
         let load = Load(Arc::clone(self));
-        let job = Job { order, reply, begun: Monotonic(0), busy_since: None, attempts: 0, _load: load };
+        let job =
+            Job { order, reply, begun: Monotonic(0), busy_since: None, attempts: 0, cut: false, _load: load };
         let mut queue = self.jobs.lock();
         match &queue.closed {
             Some(failure) => {

@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use block_device::BlockErrorKind;
-use iscsi_client::{Buffers, ClientError, Command, CommandEnd, Ended};
-use scsi_defs::asc;
+use iscsi_client::{Buffers, ClientError, Command, CommandEnd, Ended, Transfer};
+use scsi_defs::{asc, request};
 use shard_runtime::{Monotonic, sleep};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, slots_of};
 use crate::greeting::{self, PAUSE};
-use crate::lane::{ATTEMPTS, Data, Failure, Job, Lane};
+use crate::lane::{ATTEMPTS, Data, Job, Lane};
 use crate::shared::Shared;
-use crate::verdict::{Verdict, tells_of_start, verdict};
+use crate::verdict::{Verdict, tells_of_cut, tells_of_start, verdict};
 
 /// Pauses between attempts to connect, up to this.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -43,10 +43,11 @@ impl Slots {
         Some(job)
     }
 
-    /// Everything that is under way or held.
+    /// Everything that is under way, which ends here without an answer, or held.
     fn take_all(&mut self) -> Vec<Job> {
         let tags = 0..self.jobs.len();
         let mut jobs: Vec<Job> = tags.filter_map(|tag| self.release(tag)).collect();
+        jobs.iter_mut().for_each(|job| job.cut = true);
         jobs.extend(self.held.drain(..).map(|(_, job)| job));
         jobs
     }
@@ -54,6 +55,43 @@ impl Slots {
     /// When the oldest command was begun.
     fn oldest(&self) -> Option<Monotonic> {
         self.jobs.iter().flatten().map(|job| job.begun).min()
+    }
+}
+
+/// Whether what is under way will be answered. A target that does not answer commands which another initiator has ended says so with its
+/// next answer (a unit attention): where no other command goes there, a question does.
+struct Doubt {
+    /// The tag of the question.
+    tag: usize,
+    asking: bool,
+    /// When the last one was begun.
+    asked: Monotonic,
+    /// Of [`Shared::doubts`], those that have been looked into.
+    known: u64,
+}
+
+impl Doubt {
+    fn new(shared: &Shared, tag: usize) -> Self {
+        Self { tag, asking: false, asked: Monotonic(0), known: shared.doubts.load(Ordering::Acquire) }
+    }
+
+    /// Asks if there is a reason to: what is under way has been for a while, or other lanes have heard something.
+    fn look(
+        &mut self,
+        shared: &Shared,
+        connection: &mut Connection,
+        slots: &Slots,
+        now: Monotonic,
+    ) -> Result<(), ClientError> {
+        let Some(oldest) = slots.oldest() else { return Ok(()) };
+        let doubts = shared.doubts.load(Ordering::Acquire);
+        let long = now.since(oldest.max(self.asked)) >= shared.settings.times.ask;
+        if self.asking || connection.state.is_full() || !(long || doubts != self.known) {
+            return Ok(());
+        }
+        (self.asking, self.asked, self.known) = (true, now, doubts);
+        let command = Command { lun: shared.lun, cdb: &request::TEST_UNIT_READY, transfer: Transfer::None };
+        connection.start(now, self.tag, &command, slots)
     }
 }
 
@@ -82,7 +120,7 @@ impl Buffers for Slots {
 /// Serves a lane from its first connection until the disk is closed or gone.
 pub(crate) async fn run(shared: Arc<Shared>, number: usize, mut connection: Connection) {
     let Some(lane) = shared.lanes.get(number).map(Arc::clone) else { return };
-    let mut slots = Slots::new(shared.settings.login.depth.clamp(1, 1 << 16));
+    let mut slots = Slots::new(slots_of(shared.settings.login.depth));
     loop {
         let error = match serve(&shared, &lane, &mut connection, &mut slots).await {
             Ok(()) => return connection.close(&shared.settings).await,
@@ -161,6 +199,7 @@ async fn serve(
 ) -> Result<(), ClientError> {
     let settings = &shared.settings;
     let mut ended: Vec<Ended> = Vec::new();
+    let mut doubt = Doubt::new(shared, slots.jobs.len());
     loop {
         let now = settings.clock.now();
         if shared.is_over() {
@@ -168,6 +207,7 @@ async fn serve(
             return Ok(());
         }
         begin(shared, lane, connection, slots, now)?;
+        doubt.look(shared, connection, slots, now)?;
         if slots.oldest().is_some_and(|begun| now.since(begun) > settings.times.command) {
             return Err(ClientError::Protocol(
                 "it does not carry a command out in the time that one may take",
@@ -181,10 +221,28 @@ async fn serve(
         let called = lane.work.notified();
         connection.turn(settings, patience, called, slots, &mut ended).await?;
         let now = settings.clock.now();
+        let mut cut = false;
         for Ended { tag, end } in ended.drain(..) {
-            if let Some(job) = slots.release(tag) {
+            let job = slots.release(tag);
+            doubt.asking &= tag != doubt.tag;
+            match verdict(end) {
+                Verdict::Again(attention) => {
+                    hear(shared, attention);
+                    cut |= tells_of_cut(attention);
+                }
+                Verdict::Failed(BlockErrorKind::Fenced, _) if tag != doubt.tag => shared.doubt(),
+                // Registered as we were, the question would have been let through.
+                Verdict::Failed(BlockErrorKind::Fenced, _) => cut |= shared.registration.lock().key.is_some(),
+                _ => {}
+            }
+            if let Some(job) = job {
                 finish(shared, lane, slots, job, end, now);
             }
+        }
+        if cut {
+            // Of what still runs some may have been ended, of which nothing will be heard; what has not been is begun again.
+            connection.abort_all(shared.lun)?;
+            shared.doubt();
         }
     }
 }
@@ -256,11 +314,13 @@ fn finish(
                 job.fail(BlockErrorKind::Io, &why);
             }
         }
-        Verdict::Again(attention) => {
-            if let Some(attention) = attention {
-                hear(shared, attention);
+        Verdict::Again(_) => lane.put_back(vec![job]),
+        Verdict::Cut(why) => {
+            job.cut = true;
+            match job.order.repeatable {
+                true => lane.put_back(vec![job]),
+                false => job.fail(BlockErrorKind::Io, &format!("{why}, and it must not be done twice")),
             }
-            lane.put_back(vec![job]);
         }
         Verdict::Busy(why) => {
             let since = *job.busy_since.get_or_insert(now);
@@ -274,7 +334,7 @@ fn finish(
             if kind == BlockErrorKind::OutOfRange {
                 shared.look_at_size();
             }
-            job.end(Err(Failure { kind, why }));
+            job.fail(kind, &why);
         }
     }
 }

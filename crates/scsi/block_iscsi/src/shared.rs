@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     /// The target does not know WRITE SAME.
     pub(crate) no_write_same: AtomicBool,
     pub(crate) closed: Mutex<Option<Failure>>,
+    /// Counts what has made it doubtful that commands under way are answered at all: each lane asks then.
+    pub(crate) doubts: AtomicU64,
     pub(crate) registration: Mutex<Registration>,
     /// Changes of the registration, one at a time.
     pub(crate) registering: tokio::sync::Mutex<()>,
@@ -96,6 +98,12 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Somebody has taken the disk, or has ended commands of one lane: those of the others may have been ended without an answer.
+    pub(crate) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::AcqRel);
+        self.lanes.iter().for_each(|lane| lane.work.notify_one());
     }
 
     /// The target has started anew: its cache is empty.

@@ -8,8 +8,10 @@ use scsi_defs::{Reported, SenseKey, asc};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,
-    /// It was not carried out, for a reason that is over: what the target has to say (a unit attention), or that it gave the command up.
-    Again(Option<u16>),
+    /// It was not carried out, for a reason that is over: what the target has to say (a unit attention).
+    Again(u16),
+    /// It was ended before it was done: it does nothing any more, and what it has done by then nobody knows.
+    Cut(String),
     /// It was not carried out, for a reason that may pass.
     Busy(String),
     Failed(BlockErrorKind, String),
@@ -22,7 +24,7 @@ pub(crate) fn verdict(end: CommandEnd) -> Verdict {
         status::GOOD => Verdict::Done,
         status::RESERVATION_CONFLICT => Verdict::Failed(BlockErrorKind::Fenced, text),
         status::BUSY | status::TASK_SET_FULL => Verdict::Busy(text),
-        status::TASK_ABORTED => Verdict::Again(None),
+        status::TASK_ABORTED => Verdict::Cut(text),
         status::CHECK_CONDITION => match end.sense {
             Some(sense) => of_sense(sense, text),
             None => Verdict::Failed(BlockErrorKind::Io, text),
@@ -42,14 +44,14 @@ fn of_sense(sense: Reported, text: String) -> Verdict {
     const ABORTED: u8 = SenseKey::AbortedCommand as u8;
     let kind = match (sense.key, sense.code) {
         (NO_SENSE | RECOVERED, _) => return Verdict::Done,
-        (ATTENTION, code) => return Verdict::Again(Some(code)),
+        (ATTENTION, code) => return Verdict::Again(code),
         // Becoming ready, or a transition of its ports' states: it will be ready.
         (NOT_READY, asc::BECOMING_READY | 0x040a) => return Verdict::Busy(text),
         (NOT_READY, _) => BlockErrorKind::Gone,
         (MEDIUM, _) => BlockErrorKind::Media,
         // Protection information that does not match its block.
         (ABORTED, 0x1000..=0x10ff) => BlockErrorKind::Media,
-        (ABORTED, _) => return Verdict::Again(None),
+        (ABORTED, _) => return Verdict::Cut(text),
         (PROTECT, asc::SPACE_ALLOCATION_FAILED) => BlockErrorKind::NoSpace,
         (PROTECT, _) => BlockErrorKind::ReadOnly,
         (ILLEGAL, asc::LBA_OUT_OF_RANGE) => BlockErrorKind::OutOfRange,
@@ -66,6 +68,14 @@ fn of_sense(sense: Reported, text: String) -> Verdict {
 pub(crate) fn tells_of_start(attention: u16) -> bool {
     // POWER ON, RESET OR BUS DEVICE RESET; POWER ON; DEVICE INTERNAL RESET. The others of 29h leave the cache.
     matches!(attention, 0x2900 | 0x2901 | 0x2904)
+}
+
+/// Whether a unit attention tells that somebody may have ended commands of ours, of which we hear nothing if the target does not answer
+/// them (TAS): a reset, somebody's CLEAR TASK SET, a PREEMPT AND ABORT.
+pub(crate) fn tells_of_cut(attention: u16) -> bool {
+    let resets = attention >> 8 == 0x29;
+    let cleared = matches!(attention, asc::COMMANDS_CLEARED | 0x2f02);
+    resets || cleared || matches!(attention, asc::RESERVATIONS_PREEMPTED | asc::REGISTRATIONS_PREEMPTED)
 }
 
 #[cfg(test)]
@@ -96,7 +106,7 @@ mod tests {
             );
         }
         assert!(matches!(of(check, SenseKey::NotReady, asc::BECOMING_READY), Verdict::Busy(_)));
-        assert_eq!(of(check, SenseKey::UnitAttention, asc::POWER_ON), Verdict::Again(Some(asc::POWER_ON)));
+        assert_eq!(of(check, SenseKey::UnitAttention, asc::POWER_ON), Verdict::Again(asc::POWER_ON));
         assert_eq!(of(check, SenseKey::RecoveredError, 0x1701), Verdict::Done);
         let conflict = CommandEnd { status: status::RESERVATION_CONFLICT, sense: None, moved: 0 };
         assert!(matches!(verdict(conflict), Verdict::Failed(BlockErrorKind::Fenced, _)));
@@ -108,6 +118,18 @@ mod tests {
             verdict(CommandEnd { status: 0x77, ..conflict }),
             Verdict::Failed(BlockErrorKind::Io, _)
         ));
+        let aborted = CommandEnd { status: status::TASK_ABORTED, ..conflict };
+        assert!(matches!(verdict(aborted), Verdict::Cut(_)));
+        assert!(matches!(of(check, SenseKey::AbortedCommand, 0x4400), Verdict::Cut(_)));
+        for code in [
+            asc::DEVICE_RESET,
+            asc::COMMANDS_CLEARED,
+            asc::RESERVATIONS_PREEMPTED,
+            asc::REGISTRATIONS_PREEMPTED,
+        ] {
+            assert!(tells_of_cut(code), "{code:x}");
+        }
+        assert!(!tells_of_cut(asc::MODE_PARAMETERS_CHANGED) && !tells_of_cut(asc::CAPACITY_CHANGED));
         assert!(tells_of_start(asc::POWER_ON) && !tells_of_start(asc::NEXUS_LOSS));
     }
 }

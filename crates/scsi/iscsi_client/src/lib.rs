@@ -20,7 +20,7 @@
 //!   overtaken by its first sending.
 //! * The clock is read only when nothing came.
 //!
-//! Deliberately absent: several connections of a session, error recovery levels 1 and 2, task management, discovery.
+//! Deliberately absent: several connections of a session, error recovery levels 1 and 2, task management beyond [`State::abort_all`], discovery.
 
 mod disk;
 mod error;

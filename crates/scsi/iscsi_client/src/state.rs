@@ -15,6 +15,11 @@ use crate::login::{FIRST_CMD_SN, LoggedIn};
 pub const PING: u32 = 0xffff_fffe;
 /// The task tag of our logout.
 pub const LOGOUT: u32 = 0xffff_fffd;
+/// The task tag of our ABORT TASK SET.
+const ABORT: u32 = 0xffff_fffc;
+/// The function ABORT TASK SET, and what answers it when it is done (RFC 7143 11.5.1, 11.6.1).
+const ABORT_TASK_SET: u8 = 2;
+const ABORTED: u8 = 0;
 
 /// Where the data of commands lies, by tag. A slice that is shorter than the command's data ends the session.
 pub trait Buffers {
@@ -101,6 +106,8 @@ pub struct State {
     max_cmd_sn: u32,
     exp_stat_sn: u32,
     logged_out: bool,
+    /// ABORT TASK SET is on its way: no command begins before it is answered.
+    aborting: bool,
 }
 
 impl State {
@@ -118,6 +125,7 @@ impl State {
             max_cmd_sn: login.max_cmd_sn,
             exp_stat_sn: login.exp_stat_sn,
             logged_out: false,
+            aborting: false,
         }
     }
 
@@ -136,7 +144,7 @@ impl State {
     /// Whether the target takes no further command at the moment.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        sn_lt(self.max_cmd_sn, self.cmd_sn)
+        self.aborting || sn_lt(self.max_cmd_sn, self.cmd_sn)
     }
 
     /// A command's header on its way out, with the data that may go with it. The tag is free, and the target takes one more.
@@ -294,6 +302,7 @@ impl State {
                 if matches!(bhs.0[36], 1..=4) { Err(ClientError::Ended) } else { Ok(()) }
             }
             opcode::REJECT => Err(ClientError::Rejected(bhs.0[2])),
+            opcode::TASK_MANAGEMENT_RESPONSE if bhs.itt() == ABORT => self.aborted(&bhs, ended),
             opcode::LOGOUT_RESPONSE if bhs.itt() == LOGOUT => {
                 self.logged_out = true;
                 Ok(())
@@ -316,6 +325,43 @@ impl State {
         bhs.set_u32(24, self.cmd_sn);
         bhs.set_u32(28, self.exp_stat_sn);
         frames.push(bhs, &[])
+    }
+
+    /// Has the target end all our commands on a unit (ABORT TASK SET): each that runs then ends as if it were answered with TASK ABORTED,
+    /// also those that the target has ended before without an answer. All commands that run are of this unit. What such a command has
+    /// done by then nobody knows; it does nothing any more.
+    ///
+    /// # Errors
+    /// When the target takes nothing.
+    pub fn abort_all(&mut self, frames: &mut Frames, lun: [u8; 8]) -> Result<(), ClientError> {
+        if self.aborting || self.outstanding == 0 {
+            return Ok(());
+        }
+        self.aborting = true;
+        let mut bhs = Bhs::new(opcode::TASK_MANAGEMENT | 0x40, flag::FINAL | ABORT_TASK_SET);
+        bhs.set_lun(lun);
+        bhs.set_u32(16, ABORT);
+        bhs.set_u32(20, RESERVED_TAG);
+        bhs.set_u32(24, self.cmd_sn);
+        bhs.set_u32(28, self.exp_stat_sn);
+        frames.push(bhs, &[])
+    }
+
+    /// The answer to ABORT TASK SET. What was answered before has come before it, as there is one connection.
+    fn aborted(&mut self, bhs: &Bhs, ended: &mut Vec<Ended>) -> Result<(), ClientError> {
+        if !std::mem::take(&mut self.aborting) {
+            return Err(ClientError::Protocol("it ends commands that nobody asked it to end"));
+        }
+        self.status(bhs)?;
+        if bhs.0[2] != ABORTED {
+            // A new session ends them.
+            return Err(ClientError::Protocol("it does not end our commands when it is asked to"));
+        }
+        let running: Vec<u32> = self.running.iter().flatten().map(|running| running.itt).collect();
+        for itt in running {
+            ended.push(self.end(itt, status::TASK_ABORTED, None)?);
+        }
+        Ok(())
     }
 
     /// StatSN of a PDU that has one: with a gap, something was lost, and level 0 does not find it again.

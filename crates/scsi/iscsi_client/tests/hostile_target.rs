@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use iscsi_client::{Buffers, ClientError, Command, Ended, Options, Session, Transfer};
 use iscsi_protocol::keys::Offer;
-use iscsi_protocol::login::{Access, Auth, LoginMachine, LoginPolicy, LoginStatus, LoginSubject, Outcome};
+use iscsi_protocol::login::{Access, Auth, LoginMachine, LoginPolicy, LoginSubject, Outcome, Refusal};
 use iscsi_protocol::pdu::{RESERVED_TAG, flag, opcode, padded};
 use iscsi_protocol::url::Url;
 use iscsi_protocol::{Bhs, IscsiName};
@@ -17,7 +17,7 @@ use scsi_defs::request;
 struct Anybody;
 
 impl LoginPolicy for Anybody {
-    fn access(&self, _: &LoginSubject) -> Result<Access, LoginStatus> {
+    fn access(&self, _: &LoginSubject) -> Result<Access, Refusal> {
         Ok(Access { portal_group: 1, alias: None, auth: Auth::None })
     }
 }

@@ -115,23 +115,42 @@ impl Algorithm {
 
 /// Why authentication failed; for the log, the peer only learns that it did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.text())]
 pub enum ChapError {
     /// No common hash function.
-    #[error("no common CHAP algorithm")]
     Algorithm,
     /// A key is missing, malformed or out of turn.
-    #[error("CHAP keys missing, malformed or out of turn")]
     Keys,
-    /// Unknown user or wrong response.
-    #[error("unknown user or wrong secret")]
+    /// The target is not who we take it for.
     Credentials,
+    /// No user of that name may log in so.
+    User,
+    /// A wrong response.
+    Secret,
     /// The peer sent our own challenge back, or both directions have the same secret.
-    #[error("challenge reflected, or both directions share a secret")]
     Reflection,
     /// The peer wants us to authenticate, and we have no secret for it.
-    #[error("mutual CHAP asked for but not configured")]
     NoMutual,
 }
+
+impl ChapError {
+    /// In words.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Algorithm => "no common CHAP algorithm",
+            Self::Keys => "CHAP keys missing, malformed or out of turn",
+            Self::Credentials => "unknown user or wrong secret",
+            Self::User => UNKNOWN_USER,
+            Self::Secret => "wrong secret",
+            Self::Reflection => "challenge reflected, or both directions share a secret",
+            Self::NoMutual => "mutual CHAP asked for but not configured",
+        }
+    }
+}
+
+/// What the log says of a user that may not log in under the name of the initiator.
+pub const UNKNOWN_USER: &str = "no such user may log in as this initiator";
 
 #[derive(Debug)]
 enum State {
@@ -146,6 +165,8 @@ pub struct ChapServer {
     users: Vec<ChapUser>,
     mutual: Option<ChapUser>,
     state: State,
+    /// Who the peer says it is.
+    claimed: Option<String>,
     user: Option<ChapUser>,
 }
 
@@ -153,13 +174,19 @@ impl ChapServer {
     /// Accepts `users`; proves itself as `mutual` when asked. Several users may have one name: the secret tells them apart.
     #[must_use]
     pub fn new(users: Vec<ChapUser>, mutual: Option<ChapUser>) -> Self {
-        Self { users, mutual, state: State::WaitAlgorithm, user: None }
+        Self { users, mutual, state: State::WaitAlgorithm, claimed: None, user: None }
     }
 
     /// Who has proved itself.
     #[must_use]
     pub fn user(&self) -> Option<&ChapUser> {
         self.user.as_ref()
+    }
+
+    /// Who the peer says it is, of up to [`MAX_USER_BYTES`] bytes.
+    #[must_use]
+    pub fn claimed(&self) -> Option<&str> {
+        self.claimed.as_deref()
     }
 
     /// Whether the peer has proved itself.
@@ -200,6 +227,7 @@ impl ChapServer {
             State::WaitResponse { algorithm, identifier, challenge } => {
                 let algorithm = *algorithm;
                 let name = get("CHAP_N").filter(|n| n.len() <= MAX_USER_BYTES).ok_or(ChapError::Keys)?;
+                self.claimed = Some(name.to_owned());
                 let response =
                     get("CHAP_R").and_then(|v| binary(v, MAX_CHALLENGE_BYTES)).ok_or(ChapError::Keys)?;
                 let right = |secret: &Secret| {
@@ -207,11 +235,13 @@ impl ChapServer {
                     bool::from(expected.ct_eq(&response))
                 };
                 let mut named = self.users.iter().filter(|user| user.name == name).peekable();
-                if named.peek().is_none() {
+                let unknown = named.peek().is_none();
+                if unknown {
                     // An unknown name takes as long as a wrong secret.
                     let _ = right(&Secret::new(challenge.to_vec()));
                 }
-                let user = named.find(|user| right(&user.secret)).cloned().ok_or(ChapError::Credentials)?;
+                let error = if unknown { ChapError::User } else { ChapError::Secret };
+                let user = named.find(|user| right(&user.secret)).cloned().ok_or(error)?;
                 let answer = match (get("CHAP_I"), get("CHAP_C")) {
                     (None, None) => Vec::new(),
                     (Some(id), Some(theirs)) => {
@@ -273,7 +303,7 @@ mod tests {
     fn all_algorithms() {
         for algorithm in [5, 6, 7, 8] {
             assert_eq!(run(algorithm, "a secret of mine", false, None), Ok(vec![]));
-            assert_eq!(run(algorithm, "another secret", false, None), Err(ChapError::Credentials));
+            assert_eq!(run(algorithm, "another secret", false, None), Err(ChapError::Secret));
         }
         assert_eq!(run(9, "", false, None), Err(ChapError::Algorithm));
     }

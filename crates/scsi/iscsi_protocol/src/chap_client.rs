@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(meet(&mut ChapClient::new(me(), None), &mut server(None)), Ok(()));
         assert_eq!(meet(&mut ChapClient::new(me(), Some(it())), &mut server(Some(it()))), Ok(()));
         let wrong = ChapClient::new(user("me", "guessed"), None);
-        assert_eq!(meet(&mut { wrong }, &mut server(None)), Err(ChapError::Credentials));
+        assert_eq!(meet(&mut { wrong }, &mut server(None)), Err(ChapError::Secret));
         for false_target in [user("it", "another"), user("other", "its own secret")] {
             let met = meet(&mut ChapClient::new(me(), Some(it())), &mut server(Some(false_target)));
             assert_eq!(met, Err(ChapError::Credentials));

@@ -2,7 +2,7 @@
 
 use crate::chap::{ChapUser, Secret};
 use crate::keys::{Negotiator, Offer, Phase};
-use crate::login::{Access, Auth, LoginMachine, LoginPolicy, LoginStatus, LoginSubject};
+use crate::login::{Access, Auth, LoginMachine, LoginPolicy, LoginSubject, Refusal};
 use crate::login_client::{LoginClient, Next, Wish};
 use crate::name::IscsiName;
 use crate::pdu::{BHS_BYTES, Bhs, Frame, parse_ahs};
@@ -39,7 +39,7 @@ pub fn fuzz_text(bytes: &[u8]) {
 struct Open;
 
 impl LoginPolicy for Open {
-    fn access(&self, subject: &LoginSubject) -> Result<Access, LoginStatus> {
+    fn access(&self, subject: &LoginSubject) -> Result<Access, Refusal> {
         let user = ChapUser { name: "u".into(), secret: Secret::new("s") };
         let auth = if subject.initiator.as_str().contains("chap") {
             Auth::Chap { users: vec![user], mutual: None }

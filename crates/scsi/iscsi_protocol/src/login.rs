@@ -9,72 +9,20 @@
 //! session, puts TSIH and sequence numbers into the response and sends it; a caller that cannot (too many
 //! sessions …) turns the response into a refusal with [`LoginResponse::refuse`].
 
+mod status;
+
 use crate::chap::{ChapServer, ChapUser};
 use crate::keys::{Answer, ConnectionParams, Negotiator, Offer, Phase, SessionParams};
 use crate::name::IscsiName;
 use crate::pdu::{Bhs, flag, opcode};
 use crate::text::{TextBuffer, put};
 
+pub use status::{LoginStatus, Refusal};
+
 /// Requests one login may take. The longest honest one (CHAP, keys split over PDUs) has below ten.
 pub const MAX_LOGIN_REQUESTS: u32 = 64;
 /// Longest data segment during login (RFC 7143 6.3: the default applies).
 pub const MAX_LOGIN_DATA: usize = 8192;
-
-/// Status class and detail of a login response (RFC 7143 11.13.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoginStatus(pub u16);
-
-impl LoginStatus {
-    /// Going on.
-    pub const SUCCESS: Self = Self(0x0000);
-    /// The initiator did something wrong.
-    pub const INITIATOR_ERROR: Self = Self(0x0200);
-    /// Who are you?
-    pub const AUTHENTICATION_FAILURE: Self = Self(0x0201);
-    /// The initiator may not use this target.
-    pub const FORBIDDEN: Self = Self(0x0202);
-    /// No such target.
-    pub const NOT_FOUND: Self = Self(0x0203);
-    /// The target was removed.
-    pub const REMOVED: Self = Self(0x0204);
-    /// No common version.
-    pub const VERSION: Self = Self(0x0205);
-    /// The session has all its connections.
-    pub const TOO_MANY_CONNECTIONS: Self = Self(0x0206);
-    /// InitiatorName or TargetName is missing.
-    pub const MISSING_PARAMETER: Self = Self(0x0207);
-    /// This connection cannot join the session.
-    pub const CANNOT_INCLUDE: Self = Self(0x0208);
-    /// Unknown SessionType.
-    pub const SESSION_TYPE: Self = Self(0x0209);
-    /// No session has that TSIH.
-    pub const NO_SESSION: Self = Self(0x020a);
-    /// The request is not allowed during login.
-    pub const INVALID_REQUEST: Self = Self(0x020b);
-    /// Come back later.
-    pub const UNAVAILABLE: Self = Self(0x0301);
-    /// A limit was reached.
-    pub const OUT_OF_RESOURCES: Self = Self(0x0302);
-
-    /// The status in words, with its number.
-    #[must_use]
-    pub fn text(self) -> String {
-        let what = match self {
-            Self::AUTHENTICATION_FAILURE => "authentication failed: user or secret is wrong, or missing",
-            Self::FORBIDDEN => "this initiator may not use it",
-            Self::NOT_FOUND => "it has no target of this name, or none for this initiator",
-            Self::REMOVED => "the target was removed",
-            Self::VERSION => "no common version",
-            Self::TOO_MANY_CONNECTIONS | Self::CANNOT_INCLUDE | Self::NO_SESSION => "no room in the session",
-            Self::MISSING_PARAMETER => "a name is missing",
-            Self::UNAVAILABLE => "not available at the moment",
-            Self::OUT_OF_RESOURCES => "out of resources",
-            Self(status) if status >> 8 == 3 => "a failure of its own",
-            _ => "it does not like what we said",
-        };
-        format!("{what} (status {:04x}h)", self.0)
-    }
-}
 
 /// Who wants what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,8 +71,8 @@ pub trait LoginPolicy {
     /// Looks target and initiator up.
     ///
     /// # Errors
-    /// The status to refuse with.
-    fn access(&self, subject: &LoginSubject) -> Result<Access, LoginStatus>;
+    /// The status to refuse with, and why.
+    fn access(&self, subject: &LoginSubject) -> Result<Access, Refusal>;
 }
 
 /// A login response: header and text.
@@ -210,6 +158,8 @@ pub struct LoginMachine {
     requests: u32,
     text: TextBuffer,
     negotiator: Negotiator,
+    /// The initiator's name, as soon as it has said one.
+    initiator: Option<IscsiName>,
     subject: Option<LoginSubject>,
     access: Option<Access>,
     auth: AuthState,
@@ -217,6 +167,7 @@ pub struct LoginMachine {
     identity: Option<([u8; 6], u16, u16, u32)>,
     said_group: bool,
     declared: bool,
+    refusal: Option<Refusal>,
 }
 
 impl LoginMachine {
@@ -228,8 +179,10 @@ impl LoginMachine {
             requests: 0,
             text: TextBuffer::default(),
             negotiator: Negotiator::new(offer),
+            initiator: None,
             subject: None,
             access: None,
+            refusal: None,
             auth: AuthState::Open { required: true },
             chap: None,
             identity: None,
@@ -238,10 +191,28 @@ impl LoginMachine {
         }
     }
 
-    /// Who logs in, as soon as it is known.
+    /// The name that the initiator gives itself, as soon as it has said one.
+    #[must_use]
+    pub fn initiator(&self) -> Option<&IscsiName> {
+        self.initiator.as_ref()
+    }
+
+    /// Who wants what, as soon as it is known; also of a login that is refused for it.
     #[must_use]
     pub fn subject(&self) -> Option<&LoginSubject> {
         self.subject.as_ref()
+    }
+
+    /// The CHAP user that the initiator says it is, whether or not it has proved that. It may hold any characters.
+    #[must_use]
+    pub fn claimed_user(&self) -> Option<&str> {
+        self.chap.as_ref().and_then(ChapServer::claimed)
+    }
+
+    /// Why it was refused, after [`Outcome::Refused`].
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal
     }
 
     /// What was agreed on; meaningful after [`Outcome::Done`].
@@ -276,9 +247,10 @@ impl LoginMachine {
                 let outcome = if next == Some(FULL_FEATURE) { Outcome::Done } else { Outcome::Continue };
                 LoginStep { response, outcome }
             }
-            Err(status) => {
-                response.refuse(status);
-                LoginStep { response, outcome: Outcome::Refused(status) }
+            Err(refusal) => {
+                self.refusal = Some(refusal);
+                response.refuse(refusal.status);
+                LoginStep { response, outcome: Outcome::Refused(refusal.status) }
             }
         }
     }
@@ -291,16 +263,16 @@ impl LoginMachine {
         policy: &dyn LoginPolicy,
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<Option<u8>, LoginStatus> {
+    ) -> Result<Option<u8>, Refusal> {
         if bhs.opcode() != opcode::LOGIN {
-            return Err(LoginStatus::INVALID_REQUEST);
+            return Err(LoginStatus::INVALID_REQUEST.because("what it sends is no login request"));
         }
         self.requests += 1;
         if self.requests > MAX_LOGIN_REQUESTS || data.len() > MAX_LOGIN_DATA {
-            return Err(LoginStatus::INITIATOR_ERROR);
+            return Err(malformed("too many login requests, or too long ones"));
         }
         if bhs.0[3] > 0 {
-            return Err(LoginStatus::VERSION);
+            return Err(LoginStatus::VERSION.because("no common version of the protocol"));
         }
         let (current, next) = (bhs.flags() >> 2 & 3, bhs.flags() & 3);
         let transit = bhs.flags() & flag::TRANSIT != 0;
@@ -309,17 +281,17 @@ impl LoginMachine {
         let stage_ok = current == stage && stage <= OPERATIONAL;
         let next_ok = !transit || (next > current && matches!(next, OPERATIONAL | FULL_FEATURE));
         if !stage_ok || !next_ok || (transit && more) {
-            return Err(LoginStatus::INITIATOR_ERROR);
+            return Err(malformed("its stages of the login are out of order"));
         }
         let identity = (bhs.isid(), bhs.tsih(), bhs.u16_at(20), bhs.itt());
         if *self.identity.get_or_insert(identity) != identity {
-            return Err(LoginStatus::INITIATOR_ERROR);
+            return Err(malformed("it changes its identifiers during the login"));
         }
-        self.text.push(data).map_err(|_| LoginStatus::INITIATOR_ERROR)?;
+        self.text.push(data).map_err(|_| malformed("its text is too long"))?;
         if more {
             return Ok(None);
         }
-        let pairs = self.text.take().map_err(|_| LoginStatus::INITIATOR_ERROR)?;
+        let pairs = self.text.take().map_err(|_| malformed("its text is malformed"))?;
         if self.subject.is_none() {
             self.introduce(&pairs, identity, policy)?;
         }
@@ -328,7 +300,7 @@ impl LoginMachine {
             self.security(&pairs, random, out)?;
         } else {
             if !matches!(self.auth, AuthState::Done | AuthState::Open { required: false }) {
-                return Err(LoginStatus::AUTHENTICATION_FAILURE);
+                return Err(unproved("it does not log in with CHAP, which is asked for"));
             }
             self.operational(&pairs, out)?;
         }
@@ -338,12 +310,16 @@ impl LoginMachine {
         match self.auth {
             AuthState::Done | AuthState::Open { required: false } => {}
             // The initiator wants on, but has not proved itself: it said nothing at all, or is in the middle.
-            AuthState::Open { required: true } => return Err(LoginStatus::AUTHENTICATION_FAILURE),
+            AuthState::Open { required: true } => {
+                return Err(unproved("it does not log in with CHAP, which is asked for"));
+            }
             AuthState::Chap => return Ok(None),
         }
         if next == FULL_FEATURE {
             if !self.negotiator.digests_suffice() {
-                return Err(LoginStatus::INITIATOR_ERROR);
+                return Err(malformed(
+                    "header and data digests are asked for, and it does not agree to them",
+                ));
             }
             self.negotiator.settle();
         }
@@ -356,23 +332,25 @@ impl LoginMachine {
         pairs: &[(String, String)],
         (isid, tsih, cid, _): ([u8; 6], u16, u16, u32),
         policy: &dyn LoginPolicy,
-    ) -> Result<(), LoginStatus> {
+    ) -> Result<(), Refusal> {
         let get = |name: &str| pairs.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str());
-        let name =
-            |key| get(key).map(|v| IscsiName::parse(v).map_err(|_| LoginStatus::INITIATOR_ERROR)).transpose();
-        let initiator = name("InitiatorName")?.ok_or(LoginStatus::MISSING_PARAMETER)?;
+        let missing = |why| LoginStatus::MISSING_PARAMETER.because(why);
+        let initiator = get("InitiatorName").ok_or(missing("it does not say its name"))?;
+        let initiator = IscsiName::parse(initiator).map_err(|_| malformed("its name is no iSCSI name"))?;
+        self.initiator = Some(initiator.clone());
         let target = match get("SessionType") {
             Some("Discovery") => None,
             None | Some("Normal") => {
-                let wanted = get("TargetName").ok_or(LoginStatus::MISSING_PARAMETER)?;
+                let wanted = get("TargetName").ok_or(missing("it does not say which target it wants"))?;
                 // A name that cannot exist is a target that does not.
-                Some(IscsiName::parse(wanted).map_err(|_| LoginStatus::NOT_FOUND)?)
+                let none = |_| LoginStatus::NOT_FOUND.because("the name of the target is no iSCSI name");
+                Some(IscsiName::parse(wanted).map_err(none)?)
             }
-            Some(_) => return Err(LoginStatus::SESSION_TYPE),
+            Some(_) => return Err(LoginStatus::SESSION_TYPE.because("there is no such type of session")),
         };
         let alias = get("InitiatorAlias").map(|a| a.chars().take(255).collect());
         let subject = LoginSubject { initiator, alias, target, isid, tsih, cid };
-        let access = policy.access(&subject)?;
+        let access = policy.access(self.subject.insert(subject))?;
         if let Auth::Chap { users, mutual } = &access.auth {
             self.chap = Some(ChapServer::new(users.clone(), mutual.clone()));
             self.auth = AuthState::Open { required: true };
@@ -380,7 +358,6 @@ impl LoginMachine {
             self.auth = AuthState::Open { required: false };
         }
         self.access = Some(access);
-        self.subject = Some(subject);
         Ok(())
     }
 
@@ -404,12 +381,17 @@ impl LoginMachine {
         pairs: &[(String, String)],
         random: &mut dyn FnMut(&mut [u8]),
         out: &mut Vec<u8>,
-    ) -> Result<(), LoginStatus> {
+    ) -> Result<(), Refusal> {
         if let Some((_, list)) = pairs.iter().find(|(k, _)| k == "AuthMethod") {
-            let AuthState::Open { required } = self.auth else { return Err(LoginStatus::INITIATOR_ERROR) };
+            let AuthState::Open { required } = self.auth else {
+                return Err(malformed("it asks twice how to authenticate"));
+            };
             let wanted = if required { "CHAP" } else { "None" };
             if !list.split(',').any(|method| method == wanted) {
-                return Err(LoginStatus::AUTHENTICATION_FAILURE);
+                return Err(unproved(match required {
+                    true => "it does not offer CHAP, which is asked for",
+                    false => "it wants to authenticate, and nothing is asked for",
+                }));
             }
             put(out, "AuthMethod", wanted);
             self.auth = if required { AuthState::Chap } else { AuthState::Done };
@@ -418,9 +400,9 @@ impl LoginMachine {
             pairs.iter().filter(|(k, _)| k.starts_with("CHAP_")).cloned().collect();
         if !chap_keys.is_empty() {
             let (AuthState::Chap, Some(chap)) = (&self.auth, &mut self.chap) else {
-                return Err(LoginStatus::AUTHENTICATION_FAILURE);
+                return Err(unproved("it speaks CHAP out of turn"));
             };
-            let answer = chap.step(&chap_keys, random).map_err(|_| LoginStatus::AUTHENTICATION_FAILURE)?;
+            let answer = chap.step(&chap_keys, random).map_err(|error| unproved(error.text()))?;
             for (key, value) in answer {
                 put(out, key, &value);
             }
@@ -434,7 +416,7 @@ impl LoginMachine {
         self.answer(&rest, out)
     }
 
-    fn operational(&mut self, pairs: &[(String, String)], out: &mut Vec<u8>) -> Result<(), LoginStatus> {
+    fn operational(&mut self, pairs: &[(String, String)], out: &mut Vec<u8>) -> Result<(), Refusal> {
         self.answer(pairs, out)?;
         if !self.declared {
             self.declared = true;
@@ -444,7 +426,7 @@ impl LoginMachine {
         Ok(())
     }
 
-    fn answer(&mut self, pairs: &[(String, String)], out: &mut Vec<u8>) -> Result<(), LoginStatus> {
+    fn answer(&mut self, pairs: &[(String, String)], out: &mut Vec<u8>) -> Result<(), Refusal> {
         let phase = match &self.subject {
             Some(LoginSubject { target: None, .. }) => Phase::Discovery,
             Some(LoginSubject { tsih: 0, .. }) => Phase::Leading,
@@ -456,11 +438,19 @@ impl LoginMachine {
             match self.negotiator.handle(key, value, phase) {
                 Ok(Answer::Silent) => {}
                 Ok(Answer::Value(answer)) => put(out, key, &answer),
-                Err(_) => return Err(LoginStatus::INITIATOR_ERROR),
+                Err(_) => return Err(malformed("it negotiates a key that must not be there, or twice")),
             }
         }
         Ok(())
     }
+}
+
+fn malformed(why: &'static str) -> Refusal {
+    LoginStatus::INITIATOR_ERROR.because(why)
+}
+
+fn unproved(why: &'static str) -> Refusal {
+    LoginStatus::AUTHENTICATION_FAILURE.because(why)
 }
 
 #[cfg(test)]

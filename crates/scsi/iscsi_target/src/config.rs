@@ -70,6 +70,14 @@ impl AuthConfig {
         may.map(|account| &account.user)
     }
 
+    /// Whether there is a user of that name, for whichever initiators.
+    pub(crate) fn has_user(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Chap { users, .. } => users.iter().any(|account| account.user.name == name),
+        }
+    }
+
     /// Whether who has proved to be `user`, or nobody, would be let in now.
     pub(crate) fn admits(&self, initiator: &IscsiName, user: Option<&ChapUser>) -> bool {
         match self {

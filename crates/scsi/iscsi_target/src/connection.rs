@@ -308,6 +308,7 @@ impl Connection {
     }
 
     fn on_tick(&mut self) -> Result<(), End> {
+        self.shared.throttle.look();
         self.idle_ticks += 1;
         if self.transmit.waiting() > 0 {
             self.stuck_ticks += 1;

@@ -6,6 +6,7 @@
 //!                          login_phase   LoginMachine; finds, makes or reinstates the Session
 //!                          connection    one task: receive ─► commands ─► ScsiDevice ─► transmit
 //!   shared: targets with their sessions, portals, what the control plane set
+//!   share: what one host may take of sessions and connections, which all share   refused: what the log says of who is refused
 //!   Session (shared by its connections, maybe on several shards): CmdSN order and window, nexus, members
 //! ```
 //!
@@ -23,6 +24,8 @@
 //! * No lock is held across an await. With one connection the session's lock is never contended.
 //! * A stalled peer holds only what `limits` allows, and nobody else up.
 //! * `nexus_lost` comes after the last command's future was dropped, and before a reinstating session begins.
+//! * No host keeps another from its first sessions (`share` has the rule); nor from logging in (`tcp_service` has the seats of those who
+//!   have not, discovery sessions among them), nor from memory (its budget serves connections in turn).
 //! * Error recovery level 0: what breaks a connection breaks its session (RFC 7143 7.1.4.1).
 //!
 //! Deliberately absent: SCSI semantics (in the device), error recovery levels 1 and 2, SNACK, bidirectional
@@ -33,9 +36,11 @@ mod connection;
 pub mod limits;
 mod listing;
 mod login_phase;
+mod refused;
 mod serve;
 mod server;
 mod session;
+mod share;
 mod shared;
 mod transmit;
 

@@ -11,8 +11,9 @@ pub const MAX_LOGINS: usize = 1024;
 /// Logged-in connections of one portal, where the node's memory for requests allows that many: each takes [`tcp_service::CONNECTION`]
 /// of it.
 pub const MAX_CONNECTIONS_PER_PORTAL: usize = 2048;
-/// Sessions of one target; a 64-node cluster with 8 paths each fits.
-pub const MAX_SESSIONS_PER_TARGET: usize = 1024;
+/// Sessions of one target, of all hosts together. `share` has what one of them may take: a 64-node cluster with 8 paths each fits,
+/// also where all its nodes are one CHAP user.
+pub const MAX_SESSIONS_PER_TARGET: usize = 2048;
 /// Commands of a session that an initiator may have on the way (MaxCmdSN): beyond the depth of common initiators
 /// (Linux 128, Windows 255 over all LUNs, ESXi 128).
 pub const COMMAND_WINDOW: u32 = 256;

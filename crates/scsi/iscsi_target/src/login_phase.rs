@@ -1,14 +1,13 @@
 //! The login phase of a connection, and which session it becomes a part of.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use iscsi_protocol::chap::ChapUser;
 use iscsi_protocol::login::{
     Access, Auth, LoginMachine, LoginPolicy, LoginResponse, LoginResult, LoginStatus, LoginSubject,
-    MAX_LOGIN_DATA, Outcome,
+    MAX_LOGIN_DATA, Outcome, Refusal,
 };
 use iscsi_protocol::pdu::padded;
 use iscsi_protocol::{BHS_BYTES, Bhs};
@@ -18,18 +17,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::config::{AuthConfig, DiscoveryAuth, TargetConfig};
-use crate::limits::{MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
+use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_SESSIONS_PER_TARGET, REINSTATE_TIMEOUT};
+use crate::refused::Subject;
 use crate::session::{Message, Peer, ReserveError, Session, SessionSeed};
-use crate::shared::{Shared, Target};
+use crate::share::{self, Host};
+use crate::shared::{Portal, Shared, Target};
 
 struct Policy<'a> {
     shared: &'a Shared,
     group: u16,
-    remote: SocketAddr,
 }
 
 impl LoginPolicy for Policy<'_> {
-    fn access(&self, subject: &LoginSubject) -> Result<Access, LoginStatus> {
+    fn access(&self, subject: &LoginSubject) -> Result<Access, Refusal> {
         let Some(name) = &subject.target else {
             let auth = match self.shared.config.read().discovery {
                 DiscoveryAuth::Open => Auth::None,
@@ -40,17 +40,15 @@ impl LoginPolicy for Policy<'_> {
             };
             return Ok(Access { portal_group: self.group, alias: None, auth });
         };
-        let target = self.shared.targets.read().get(name).cloned().ok_or(LoginStatus::NOT_FOUND)?;
+        let none = |why| LoginStatus::NOT_FOUND.because(why);
+        let target = self.shared.targets.read().get(name).cloned().ok_or(none("there is no such target"))?;
         let config = Arc::clone(&target.config.read());
         if !config.in_group(self.group) {
-            return Err(LoginStatus::NOT_FOUND);
+            return Err(none("the target is not reached over this portal"));
         }
         if !config.access.allows(&subject.initiator) {
             // The same as for a target that does not exist: who may not log in does not learn which targets there are.
-            if self.shared.throttle.admits("login masked", self.remote.ip()) {
-                tracing::info!(remote = %self.remote, target = %name, initiator = %subject.initiator, "no LUN of the target is mapped to the initiator");
-            }
-            return Err(LoginStatus::NOT_FOUND);
+            return Err(none("no LUN of the target is mapped to the initiator"));
         }
         let auth = config.auth.to_auth(&subject.initiator);
         Ok(Access { portal_group: self.group, alias: config.alias.clone(), auth })
@@ -110,7 +108,7 @@ async fn send(stream: &mut TcpStream, response: &LoginResponse) -> io::Result<()
 pub(crate) async fn login(
     shared: &Arc<Shared>,
     stream: &mut TcpStream,
-    group: u16,
+    portal: &Portal,
     shard: usize,
 ) -> io::Result<Option<Admitted>> {
     let addresses = (stream.peer_addr()?, stream.local_addr()?);
@@ -118,18 +116,23 @@ pub(crate) async fn login(
     let entropy = Arc::clone(&shared.entropy);
     let mut stat_sn = 0;
     loop {
-        let (bhs, data) = read_request(stream).await?;
-        let policy = Policy { shared, group, remote: addresses.0 };
+        let (bhs, data) = read_request(stream).await.inspect_err(|error| {
+            if error.kind() == io::ErrorKind::InvalidData {
+                let refusal = LoginStatus::INITIATOR_ERROR.because("its login request is too long");
+                shared.tell_refused(&Subject::of(&machine), addresses.0, refusal);
+            }
+        })?;
+        let policy = Policy { shared, group: portal.group };
         let mut step = machine.request(&bhs, &data, &policy, &mut |out| entropy.fill(out));
-        if let Outcome::Refused(status) = step.outcome {
-            refused(shared, &machine, addresses.0, status);
+        if let Some(refusal) = machine.refusal() {
+            shared.tell_refused(&Subject::of(&machine), addresses.0, refusal);
         }
         let mut admitted = None;
         if step.outcome == Outcome::Done
             && let Some(result) = machine.result()
         {
             let peer = Peer::new(result.subject.cid, addresses, shard, result.connection.clone());
-            match establish(shared, &result, &peer, bhs.cmd_sn()).await {
+            match establish((shared, portal), &result, &peer, bhs.cmd_sn()).await {
                 Ok(session) => {
                     // A discovery session needs a handle that is not 0, too; nobody can join it.
                     let tsih = session.as_ref().map_or(1, |session| session.tsih);
@@ -138,10 +141,10 @@ pub(crate) async fn login(
                     let seat = SessionSeat { shared: Arc::clone(shared), session, peer };
                     admitted = Some(Admitted { result, seat, stat_sn, first_cmd_sn: bhs.cmd_sn() });
                 }
-                Err(status) => {
-                    refused(shared, &machine, addresses.0, status);
-                    step.response.refuse(status);
-                    step.outcome = Outcome::Refused(status);
+                Err(refusal) => {
+                    shared.tell_refused(&Subject::of(&machine), addresses.0, refusal);
+                    step.response.refuse(refusal.status);
+                    step.outcome = Outcome::Refused(refusal.status);
                 }
             }
         }
@@ -160,77 +163,78 @@ pub(crate) async fn login(
     }
 }
 
-fn refused(shared: &Shared, machine: &LoginMachine, remote: SocketAddr, status: LoginStatus) {
-    if !shared.throttle.admits("login refused", remote.ip()) {
-        return;
-    }
-    let subject = machine.subject();
-    tracing::info!(
-        %remote,
-        initiator = subject.map(|s| s.initiator.as_str()),
-        target = subject.and_then(|s| s.target.as_ref()).map(|t| t.as_str()),
-        status = format_args!("{:#06x}", status.0),
-        "iSCSI login refused"
-    );
-}
+const REMOVED: Refusal = LoginStatus::REMOVED.because("the target is being removed");
+const NO_SESSION: Refusal =
+    LoginStatus::NO_SESSION.because("there is no session to join, or it is another's");
+const STAYS: Refusal =
+    LoginStatus::OUT_OF_RESOURCES.because("what it is to take the place of does not come to its end in time");
 
 /// Finds or makes the session (RFC 7143 6.3.5): reinstates, joins, or begins one.
 async fn establish(
-    shared: &Arc<Shared>,
+    (shared, portal): (&Arc<Shared>, &Portal),
     result: &LoginResult,
     peer: &Arc<Peer>,
     first_cmd_sn: u32,
-) -> Result<Option<Arc<Session>>, LoginStatus> {
+) -> Result<Option<Arc<Session>>, Refusal> {
     let subject = &result.subject;
     let Some(name) = &subject.target else { return Ok(None) };
-    let target = shared.targets.read().get(name).cloned().ok_or(LoginStatus::REMOVED)?;
+    let target = shared.targets.read().get(name).cloned().ok_or(REMOVED)?;
     if subject.tsih != 0 {
-        let session = target.sessions.lock().get(&subject.tsih).cloned().ok_or(LoginStatus::NO_SESSION)?;
+        let session = target.sessions.lock().get(&subject.tsih).cloned().ok_or(NO_SESSION)?;
         if session.initiator != subject.initiator
             || session.isid != subject.isid
             || session.nexus.target_port != result.portal_group
         {
-            return Err(LoginStatus::NO_SESSION);
+            return Err(NO_SESSION);
         }
-        same_user(shared, &target.config.read(), &session, result, peer)?;
+        same_user(&target.config.read(), &session, result)?;
         session.reserve(subject.cid).map_err(|error| match error {
-            ReserveError::Ended => LoginStatus::NO_SESSION,
-            ReserveError::Full => LoginStatus::TOO_MANY_CONNECTIONS,
-            ReserveError::Joining => LoginStatus::OUT_OF_RESOURCES,
+            ReserveError::Ended => NO_SESSION,
+            ReserveError::Full => {
+                LoginStatus::TOO_MANY_CONNECTIONS.because("the session has all its connections")
+            }
+            ReserveError::Joining => {
+                LoginStatus::OUT_OF_RESOURCES.because("another connection of its number is just logging in")
+            }
         })?;
         let place = Place { shared, session, cid: subject.cid, taken: false };
+        let mut kept = Vec::new();
         if let Some(old) = place.session.peer(subject.cid) {
             // Connection reinstatement: the old one ends, with its commands, before the new one begins.
             old.tell(Message::Close);
+            kept = old.give_up_places();
             if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_gone()).await.is_none() {
-                return Err(LoginStatus::OUT_OF_RESOURCES);
+                return Err(STAYS);
             }
         }
+        take_connection((shared, portal), result, peer, &mut kept)?;
         let session = place.take(peer);
         // A target that was changed meanwhile ended the sessions that it would not let in; this connection may have
         // been too late for that, and proved what no longer counts.
         let admitted = still_admitted(&target.config.read(), result);
-        if let Err(status) = admitted {
+        if let Err(refusal) = admitted {
             shared.leave(&session, peer);
-            return Err(status);
+            return Err(refusal);
         }
         return Ok(Some(session));
     }
+    let mut kept = Vec::new();
     let session = loop {
-        let old = match begin(shared, &target, result, peer, first_cmd_sn)? {
+        let old = match begin((shared, portal), &target, result, (peer, first_cmd_sn), &mut kept)? {
             Begun::New(session) => break session,
             Begun::Old(old) => old,
         };
         // Session reinstatement: the old one ends, with its commands, before the new one begins.
         old.close();
+        kept.extend(old.give_up_places());
         if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_ended()).await.is_none() {
-            return Err(LoginStatus::OUT_OF_RESOURCES);
+            return Err(STAYS);
         }
     };
     // A target removed meanwhile did not see this session in its list.
     if !shared.targets.read().get(name).is_some_and(|now| Arc::ptr_eq(now, &target)) {
         shared.leave(&session, peer);
-        return Err(LoginStatus::REMOVED);
+        return Err(REMOVED);
     }
     Ok(Some(session))
 }
@@ -243,47 +247,54 @@ enum Begun {
 
 /// A session is one user's: another one who gives the same names neither joins nor ends it. The name is what counts,
 /// as a user may come back with a new secret.
-fn same_user(
-    shared: &Shared,
-    config: &TargetConfig,
-    session: &Session,
-    result: &LoginResult,
-    peer: &Peer,
-) -> Result<(), LoginStatus> {
+fn same_user(config: &TargetConfig, session: &Session, result: &LoginResult) -> Result<(), Refusal> {
     let name = |user: &Option<ChapUser>| user.as_ref().map(|user| user.name.clone());
     if matches!(config.auth, AuthConfig::None) || name(&session.user) == name(&result.user) {
         return Ok(());
     }
-    if shared.throttle.admits("another's session", peer.remote.ip()) {
-        tracing::info!(
-            remote = %peer.remote,
-            initiator = %session.initiator,
-            user = name(&result.user),
-            owner = name(&session.user),
-            "the session of another user stays as it is"
-        );
-    }
-    Err(LoginStatus::FORBIDDEN)
+    Err(LoginStatus::FORBIDDEN
+        .because("the session of this initiator port is another user's, and stays as it is"))
 }
 
 /// Whether what the login has proved still lets it in.
-fn still_admitted(config: &TargetConfig, result: &LoginResult) -> Result<(), LoginStatus> {
+fn still_admitted(config: &TargetConfig, result: &LoginResult) -> Result<(), Refusal> {
     let subject = &result.subject;
     match config.admits(&subject.initiator, result.user.as_ref(), result.portal_group) {
         true => Ok(()),
-        false => Err(LoginStatus::AUTHENTICATION_FAILURE),
+        false => Err(LoginStatus::AUTHENTICATION_FAILURE
+            .because("what it has proved does not let it in any more: the target was just changed")),
     }
+}
+
+/// Takes the places of a connection, for as long as it is in its session: of the `kept` ones, if it comes instead of another.
+fn take_connection(
+    (shared, portal): (&Shared, &Portal),
+    result: &LoginResult,
+    peer: &Peer,
+    kept: &mut Vec<share::Place>,
+) -> Result<(), Refusal> {
+    let host = Host::new(&result.subject.initiator, result.user.as_ref(), peer.remote.ip());
+    let of_portal = portal
+        .places
+        .take_over(kept, MAX_CONNECTIONS_PER_PORTAL, &host)
+        .ok_or(LoginStatus::OUT_OF_RESOURCES.because("it has its share of the portal's connections"))?;
+    let of_node = shared.places.take_over(kept, shared.budget.connections_max(), &host).ok_or(
+        LoginStatus::OUT_OF_RESOURCES
+            .because("it has its share of the connections that the node has memory for"),
+    )?;
+    peer.hold(vec![of_portal, of_node]);
+    Ok(())
 }
 
 /// Looks for a session of the same initiator port and makes one if there is none, in one step: two logins at
 /// once never both begin.
 fn begin(
-    shared: &Shared,
+    (shared, portal): (&Shared, &Portal),
     target: &Target,
     result: &LoginResult,
-    peer: &Arc<Peer>,
-    first_cmd_sn: u32,
-) -> Result<Begun, LoginStatus> {
+    (peer, first_cmd_sn): (&Arc<Peer>, u32),
+    kept: &mut Vec<share::Place>,
+) -> Result<Begun, Refusal> {
     let subject = &result.subject;
     let mut sessions = target.sessions.lock();
     // Read under the lock: whoever changes the target looks at its sessions afterwards, and sees this one or is seen here.
@@ -295,12 +306,15 @@ fn begin(
             && session.nexus.target_port == result.portal_group
     };
     if let Some(old) = sessions.values().find(same) {
-        same_user(shared, &config, old, result, peer)?;
+        same_user(&config, old, result)?;
         return Ok(Begun::Old(Arc::clone(old)));
     }
-    if sessions.len() >= MAX_SESSIONS_PER_TARGET {
-        return Err(LoginStatus::OUT_OF_RESOURCES);
-    }
+    let host = Host::new(&subject.initiator, result.user.as_ref(), peer.remote.ip());
+    let place = target
+        .places
+        .take_over(kept, MAX_SESSIONS_PER_TARGET, &host)
+        .ok_or(LoginStatus::OUT_OF_RESOURCES.because("it has its share of the target's sessions"))?;
+    take_connection((shared, portal), result, peer, kept)?;
     let tsih = loop {
         let tsih = target.next_tsih.fetch_add(1, Ordering::Relaxed) as u16;
         if tsih != 0 && !sessions.contains_key(&tsih) {
@@ -326,6 +340,7 @@ fn begin(
         params: result.session.clone(),
         first_cmd_sn,
         first_cid: peer.cid,
+        place: Some(place),
     });
     sessions.insert(tsih, Arc::clone(&session));
     session.join(peer);

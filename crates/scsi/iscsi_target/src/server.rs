@@ -16,7 +16,7 @@ use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_LOGINS, MAX_LOGINS_PER_ADDRE
 use crate::listing::{ConnectionInfo, SessionInfo};
 use crate::serve::serve;
 use crate::session::{Message, Peer, Session};
-use crate::shared::{Shared, Target};
+use crate::shared::{Portal, Shared, Target};
 
 /// The iSCSI service of a node. Cheap to clone.
 #[derive(Clone)]
@@ -59,6 +59,7 @@ impl IscsiServer {
                 targets: RwLock::new(BTreeMap::new()),
                 entropy,
                 budget,
+                places: Arc::default(),
                 throttle: Throttle::default(),
                 next_nexus: AtomicU64::new(1),
                 listeners: Listeners::new(spawner, limits),
@@ -87,8 +88,10 @@ impl IscsiServer {
         if config.group == 0 {
             return Err(ConfigError::GroupTag);
         }
-        let (shared, group) = (Arc::clone(&self.shared), config.group);
-        let serve: Serve = Arc::new(move |arrived| Box::pin(serve(Arc::clone(&shared), arrived, group)));
+        let (shared, portal) =
+            (Arc::clone(&self.shared), Portal { group: config.group, places: Arc::default() });
+        let serve: Serve =
+            Arc::new(move |arrived| Box::pin(serve(Arc::clone(&shared), arrived, portal.clone())));
         let address = self
             .shared
             .listeners
@@ -127,7 +130,7 @@ impl IscsiServer {
         }
         let (name, config) = (config.name.clone(), RwLock::new(Arc::new(config)));
         let (sessions, next_tsih) = (Mutex::new(BTreeMap::new()), AtomicUsize::new(1));
-        targets.insert(name, Arc::new(Target { config, sessions, next_tsih }));
+        targets.insert(name, Arc::new(Target { config, sessions, next_tsih, places: Arc::default() }));
         Ok(())
     }
 

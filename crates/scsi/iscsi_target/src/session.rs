@@ -14,6 +14,7 @@ use scsi_core::{Nexus, ScsiDevice, WireLun};
 use tokio::sync::{oneshot, watch};
 
 use crate::limits::COMMAND_WINDOW;
+use crate::share::Place;
 
 /// What others tell a connection.
 pub(crate) enum Message {
@@ -38,6 +39,8 @@ pub(crate) struct Peer {
     inbox: Mutex<Vec<Message>>,
     mail: AtomicBool,
     pub(crate) waker: AtomicWaker,
+    /// Its places among the connections of all hosts.
+    places: Mutex<Vec<Place>>,
     gone: watch::Sender<bool>,
 }
 
@@ -66,8 +69,19 @@ impl Peer {
             inbox: Mutex::new(Vec::new()),
             mail: AtomicBool::new(false),
             waker: AtomicWaker::new(),
+            places: Mutex::default(),
             gone: watch::Sender::new(false),
         })
+    }
+
+    /// Holds these places until the connection leaves its session.
+    pub(crate) fn hold(&self, places: Vec<Place>) {
+        *self.places.lock() = places;
+    }
+
+    /// Gives its places to what comes instead of it.
+    pub(crate) fn give_up_places(&self) -> Vec<Place> {
+        std::mem::take(&mut *self.places.lock())
     }
 
     pub(crate) fn tell(&self, message: Message) {
@@ -131,6 +145,8 @@ pub(crate) struct Session {
     pub(crate) params: SessionParams,
     order: Mutex<Order>,
     members: Mutex<Members>,
+    /// Its place among the sessions of the target.
+    place: Mutex<Option<Place>>,
     ended: watch::Sender<bool>,
 }
 
@@ -147,6 +163,8 @@ pub(crate) struct SessionSeed {
     pub(crate) first_cmd_sn: u32,
     /// The connection that begins the session; it has its place already.
     pub(crate) first_cid: u16,
+    /// Its place among the sessions of the target.
+    pub(crate) place: Option<Place>,
 }
 
 impl Session {
@@ -173,6 +191,7 @@ impl Session {
                 closing: false,
                 ended: false,
             }),
+            place: Mutex::new(seed.place),
             ended: watch::Sender::new(false),
         })
     }
@@ -269,6 +288,8 @@ impl Session {
         let over = Self::is_over(&mut members);
         drop(members);
         self.order.lock().held.retain(|_, holder| !Arc::ptr_eq(holder, peer));
+        // Before it is said: whoever comes in its place finds them free.
+        drop(peer.give_up_places());
         peer.gone.send_replace(true);
         over
     }
@@ -276,7 +297,14 @@ impl Session {
     /// Says that the nexus is gone; once, after [`Session::leave`] or [`Session::give_up`] said it is over.
     pub(crate) fn finish(&self) {
         self.device.nexus_lost(&self.nexus);
+        drop(self.place.lock().take());
         self.ended.send_replace(true);
+    }
+
+    /// Gives its places, and those of its connections, to what comes instead of it.
+    pub(crate) fn give_up_places(&self) -> Vec<Place> {
+        let connections = self.peers().into_iter().flat_map(|peer| peer.give_up_places());
+        self.place.lock().take().into_iter().chain(connections).collect()
     }
 
     /// Makes all connections end, also those about to join.
@@ -364,6 +392,7 @@ mod tests {
             params: SessionParams { max_connections: 4, ..SessionParams::default() },
             first_cmd_sn: 1,
             first_cid: 0,
+            place: None,
         });
         session.join(&peer(0));
         session

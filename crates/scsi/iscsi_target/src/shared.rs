@@ -14,11 +14,23 @@ use tcp_service::{Budget, Listeners, Throttle};
 
 use crate::config::{AuthConfig, DiscoveryAuth, PortalConfig, ServerConfig, TargetConfig};
 use crate::session::{Peer, Session};
+use crate::share::Places;
 
 pub(crate) struct Target {
     pub(crate) config: RwLock<Arc<TargetConfig>>,
     pub(crate) sessions: Mutex<BTreeMap<u16, Arc<Session>>>,
     pub(crate) next_tsih: AtomicUsize,
+    /// Of its sessions.
+    pub(crate) places: Arc<Places>,
+}
+
+/// Where a connection came in.
+#[derive(Clone)]
+pub(crate) struct Portal {
+    /// The portal group's tag.
+    pub(crate) group: u16,
+    /// Of its connections that have logged in to a target.
+    pub(crate) places: Arc<Places>,
 }
 
 pub(crate) struct Shared {
@@ -26,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) targets: RwLock<BTreeMap<IscsiName, Arc<Target>>>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) budget: Budget,
+    /// Of connections that have logged in to a target, of all portals: each takes memory by being there.
+    pub(crate) places: Arc<Places>,
     /// For lines in the log that initiators can cause at will.
     pub(crate) throttle: Throttle,
     pub(crate) next_nexus: AtomicU64,

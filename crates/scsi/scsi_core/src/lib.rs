@@ -4,6 +4,8 @@
 //! masking, unit attentions, reservations and data. Words are SAM-5's: an *I_T nexus* is one initiator port's
 //! relation with one target port; for iSCSI that is one session.
 
+mod share;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -11,6 +13,8 @@ use std::sync::Arc;
 
 use aligned_buffer::SharedBuf;
 use observe::IoTally;
+
+pub use share::Shares;
 
 /// The future of a command. It stays on the shard that started it.
 pub type ScsiFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

@@ -104,6 +104,29 @@ pub fn write_cache(bytes: &[u8]) -> Option<bool> {
     None
 }
 
+/// A bit of the control mode page (0Ah, byte 5): commands that another initiator ends are answered with TASK ABORTED (SPC-4 7.5.8).
+const TASK_ABORTED_STATUS: u8 = 0x40;
+
+/// The parameter list that has the disk answer commands that another initiator ends (TAS), and whether it can be saved; from what it
+/// says of the control mode page as it is, and of what of that can be changed. `None` where it does so already, or cannot.
+#[must_use]
+pub fn answering_aborted(current: &[u8], changeable: &[u8]) -> Option<(Vec<u8>, bool)> {
+    fn page(bytes: &[u8]) -> Option<&[u8]> {
+        let page = bytes.get(4 + usize::from(*bytes.get(3)?)..)?;
+        let whole = page.len() >= 12 && page[0] & 0x7f == 0x0a && page[1] == 10;
+        whole.then(|| &page[..12])
+    }
+    let (now, may) = (page(current)?, page(changeable)?);
+    if now[5] & TASK_ABORTED_STATUS != 0 || may[5] & TASK_ABORTED_STATUS == 0 {
+        return None;
+    }
+    let mut list = vec![0; 4];
+    list.extend_from_slice(now);
+    list[4] &= 0x3f;
+    list[4 + 5] |= TASK_ABORTED_STATUS;
+    Some((list, now[0] & 0x80 != 0))
+}
+
 /// Whether the disk spins, in the page of block device characteristics (B1h).
 #[must_use]
 pub fn rotates(page: &[u8]) -> bool {
@@ -138,6 +161,25 @@ pub fn write_protect_and_fua(bytes: &[u8]) -> (bool, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn aborted_commands_are_answered_where_that_can_be() {
+        let mut current = vec![15, 0, 0x10, 0, 0x8a, 10, 4, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut may = vec![15, 0, 0x10, 0, 0x8a, 10, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0];
+        let (list, saved) = answering_aborted(&current, &may).unwrap();
+        assert_eq!(
+            (&list[..], saved),
+            (&[0, 0, 0, 0, 0x0a, 10, 4, 0x10, 0, 0x40, 0, 0, 0, 0, 0, 0][..], true)
+        );
+        for cut in 0..16 {
+            assert_eq!(answering_aborted(&current[..cut], &may), None);
+            assert_eq!(answering_aborted(&current, &may[..cut]), None);
+        }
+        current[9] = 0x40;
+        assert_eq!(answering_aborted(&current, &may), None, "it does so already");
+        (current[9], may[9]) = (0, 0);
+        assert_eq!(answering_aborted(&current, &may), None, "it cannot");
+    }
 
     #[test]
     fn capacities() {

@@ -22,6 +22,21 @@ pub fn mode_sense(len: u8) -> [u8; 6] {
     [0x1a, 8, 0x3f, 0, len, 0]
 }
 
+/// Bytes of an answer to [`control_mode`].
+pub const CONTROL_MODE_BYTES: u8 = 4 + 12;
+
+/// MODE SENSE (6) of the control mode page as it is, or of what of it can be changed, without block descriptors.
+#[must_use]
+pub fn control_mode(changeable: bool) -> [u8; 6] {
+    [0x1a, 8, if changeable { 0x4a } else { 0x0a }, 0, CONTROL_MODE_BYTES, 0]
+}
+
+/// MODE SELECT (6) of a list of `len` bytes; with `save` it outlives a reset and a loss of power.
+#[must_use]
+pub fn mode_select(len: u8, save: bool) -> [u8; 6] {
+    [0x15, 0x10 | u8::from(save), 0, 0, len, 0]
+}
+
 /// READ (16) of `blocks` from `lba`.
 #[must_use]
 pub fn read(lba: u64, blocks: u32) -> [u8; 16] {
@@ -91,6 +106,14 @@ mod tests {
             (Op::Inquiry, 36)
         );
         assert_eq!(parse(&mode_sense(192)).length(), 192);
+        assert_eq!(
+            (parse(&control_mode(true)).op, parse(&control_mode(false)).length()),
+            (Op::ModeSense6, 16)
+        );
+        assert_eq!(
+            (parse(&mode_select(16, true)).op, parse(&mode_select(16, false)).length()),
+            (Op::ModeSelect6, 16)
+        );
         let cdb = parse(&write_same(5, 6, true));
         assert_eq!((cdb.op, cdb.lba(), cdb.length(), cdb.bit(1, 3)), (Op::WriteSame16, 5, 6, true));
         assert_eq!((parse(&UNMAP).op, parse(&UNMAP).length()), (Op::Unmap, 24));

@@ -30,17 +30,17 @@ impl LogicalUnit {
         if hears && inner.state == UnitState::Busy {
             return Err(Failure::OnTheWay);
         }
-        if hears
-            && let Some(entry) = inner.nexuses.get_mut(&caller.nexus.id)
-            && !entry.attentions.is_empty()
-        {
+        let me = caller.nexus.id;
+        if hears && inner.nexuses.get(&me).is_some_and(|entry| !entry.attentions.is_empty()) {
             // News is not taken by a command that finds no room.
-            if self.tasks.is_full() {
+            if self.tasks.is_full(|other| inner.same_initiator(other, me)) {
                 return Err(Failure::Status(ScsiStatus::TaskSetFull));
             }
-            return Err(Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0)).into());
+            if let Some(entry) = inner.nexuses.get_mut(&me) {
+                return Err(Sense::new(SenseKey::UnitAttention, entry.attentions.remove(0)).into());
+            }
         }
-        self.tasks.enter(caller.nexus.id, attribute)
+        self.tasks.enter(me, attribute, |other| inner.same_initiator(other, me))
     }
 
     /// A command `of` another unit that writes here: it can be aborted here, and is waited for, also when the transport has dropped
@@ -51,7 +51,7 @@ impl LogicalUnit {
             if inner.closed {
                 return Err(Sense::new(SenseKey::CopyAborted, asc::UNREACHABLE_COPY_TARGET).into());
             }
-            self.tasks.enter(nexus, TaskAttribute::HeadOfQueue)?
+            self.tasks.enter(nexus, TaskAttribute::HeadOfQueue, |other| inner.same_initiator(other, nexus))?
         };
         self.tasks.is_guest(guest.id, (&of.0.tasks, of.1))?;
         Ok(guest)
@@ -146,6 +146,13 @@ impl LogicalUnit {
 }
 
 impl Inner {
+    /// Whether two nexuses are of one initiator, which has one share of the task set over all its sessions. Commands of sessions that are
+    /// gone are on their way out, and nobody's.
+    fn same_initiator(&self, a: u64, b: u64) -> bool {
+        let name = |nexus| self.nexuses.get(&nexus).map(|entry| entry.port.initiator_name());
+        a == b || name(a).is_some_and(|a| Some(a) == name(b))
+    }
+
     /// Whether a command that leaves the medium alone changes what other nexuses find: not for one that may only read.
     fn would_change_for_all(&self, cdb: &Cdb) -> bool {
         match cdb.op {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use inform::{absent_inquiry, report_luns};
 use qos_gate::Permit;
+pub use reserve::ClearError;
 use scsi_core::ScsiCommand;
 use scsi_defs::{Cdb, Effect, Op};
 

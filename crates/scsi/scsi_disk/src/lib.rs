@@ -85,6 +85,7 @@ pub use backing::{
     Backing, CloneHandle, DeviceBacking, FileBacking, NoReservationStore, ReservationStore,
     VolumeReservations,
 };
+pub use commands::ClearError;
 pub use forward::{Brought, Forward, Place};
 pub use port_groups::{AccessState, PortGroup};
 pub use target::TargetDevice;

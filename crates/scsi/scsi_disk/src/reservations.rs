@@ -3,11 +3,14 @@
 //! The caller clones the state, applies a change, makes the clone durable if it asks for APTPL, installs it, and
 //! only then answers and raises the attentions that the change returned.
 
+use scsi_core::Shares;
 use scsi_defs::reservation::{Kind, MAX_PORT_NAME_BYTES, OutParameters};
 use scsi_defs::{Op, Sense, asc, be};
 
 /// Most registrations of a unit: bounds the durable row and READ FULL STATUS (64 KiB).
 pub const MAX_REGISTRATIONS: usize = 256;
+/// What of them one initiator may have, over all its ports and those of the target.
+const SHARES: Shares = Shares { limit: MAX_REGISTRATIONS, kept: MAX_REGISTRATIONS / 4, first: 8 };
 
 /// An initiator port through a target port, as reservations remember it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,11 +25,17 @@ pub struct Port {
 }
 
 impl Port {
+    /// The name of the initiator that it is a port of.
+    #[must_use]
+    pub fn initiator_name(&self) -> &str {
+        self.initiator.split_once(',').map_or(&self.initiator, |(name, _)| name)
+    }
+
     /// Whether it is a port of the initiator with this name, in lower case: an iSCSI port's name is the initiator's, then its
     /// session identifier (RFC 7143 4.2.7.1).
     #[must_use]
     pub fn is_of(&self, initiator: &str) -> bool {
-        self.initiator.strip_prefix(initiator).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+        self.initiator_name() == initiator
     }
 }
 
@@ -90,6 +99,11 @@ impl Reservations {
         let holder = self.reservation.as_mut().map(|(_, holder)| holder);
         let registered = self.registrations.iter_mut().map(|r| &mut r.port);
         registered.chain(holder).filter(|old| is_it(old)).for_each(|old| old.device.clone_from(&port.device));
+    }
+
+    /// The registrations whose nexuses hold the reservation.
+    pub fn holders(&self) -> impl Iterator<Item = &Registration> {
+        self.registrations.iter().filter(|r| self.holds(&r.port))
     }
 
     /// The key `port` is registered with.
@@ -168,9 +182,7 @@ impl Reservations {
             }
             Op::PrOutClear => {
                 let effects = self.tell_others(port, asc::RESERVATIONS_PREEMPTED);
-                self.registrations.clear();
-                self.reservation = None;
-                self.generation = self.generation.wrapping_add(1);
+                self.clear();
                 Ok(effects)
             }
             Op::PrOutPreempt | Op::PrOutPreemptAbort => {
@@ -179,6 +191,14 @@ impl Reservations {
             Op::PrOutRegisterMove => self.register_and_move(port, parameters, ports),
             _ => Err(Refused::Sense(Sense::cdb_field(1))),
         }
+    }
+
+    /// Nobody holds anything any more. All who were registered are to be told.
+    pub(crate) fn clear(&mut self) -> Effects {
+        let told = self.registrations.drain(..).map(|r| (r.port, asc::RESERVATIONS_PREEMPTED)).collect();
+        self.reservation = None;
+        self.generation = self.generation.wrapping_add(1);
+        Effects { attentions: told, aborted: Vec::new() }
     }
 
     fn tell_others(&self, port: &Port, code: u16) -> Effects {
@@ -202,7 +222,7 @@ impl Reservations {
                 (Some(at), key) => self.registrations[at].key = key,
                 (None, 0) => {}
                 (None, key) => {
-                    if self.registrations.len() >= MAX_REGISTRATIONS {
+                    if !self.has_room(&port) {
                         let code = asc::INSUFFICIENT_REGISTRATION_RESOURCES;
                         return Err(Refused::Sense(Sense::illegal(code)));
                     }
@@ -213,6 +233,12 @@ impl Reservations {
         self.aptpl = p.aptpl;
         self.generation = self.generation.wrapping_add(1);
         Ok(effects)
+    }
+
+    /// Whether one more registration may be made for a port.
+    fn has_room(&self, port: &Port) -> bool {
+        let own = self.registrations.iter().filter(|r| r.port.is_of(port.initiator_name())).count();
+        SHARES.may_take(self.registrations.len(), own)
     }
 
     /// The holder's registration is gone: all-registrants types live on while a registrant is left.
@@ -298,7 +324,7 @@ impl Reservations {
         let at = self.registrations.iter().position(|r| r.port == to);
         match at {
             Some(at) => self.registrations[at].key = p.action_key,
-            None if self.registrations.len() >= MAX_REGISTRATIONS => {
+            None if !self.has_room(&to) => {
                 return Err(Refused::Sense(Sense::illegal(asc::INSUFFICIENT_REGISTRATION_RESOURCES)));
             }
             None => self.registrations.push(Registration { port: to.clone(), key: p.action_key }),

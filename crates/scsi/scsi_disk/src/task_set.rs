@@ -8,11 +8,12 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use scsi_core::{ScsiStatus, TaskAttribute};
+use scsi_core::{ScsiStatus, Shares, TaskAttribute};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -20,6 +21,10 @@ use crate::reply::Failure;
 
 /// Most commands a unit holds, of all nexuses: bounds memory; more get TASK SET FULL.
 pub const MAX_TASKS: usize = 4096;
+/// What of them one initiator may hold, over all its sessions: the first are more than it takes to go on at full speed.
+pub(crate) const SHARES: Shares = Shares::half_kept(MAX_TASKS, 32);
+/// With fewer than these in the set, nobody holds more than its share.
+const CROWDED: usize = MAX_TASKS / 4;
 
 /// A command in the task set.
 struct Task {
@@ -41,6 +46,8 @@ struct Tasks {
     ordered: usize,
     /// Tasks that are orphans.
     orphans: usize,
+    /// How many commands there are of a nexus; none that has none.
+    held: BTreeMap<u64, usize>,
     /// Who waits for the end of some tasks, whichever they are.
     watchers: usize,
 }
@@ -101,10 +108,19 @@ impl Drop for Watcher<'_> {
 }
 
 impl Tasks {
+    fn is_full(&self, same: impl Fn(u64) -> bool) -> bool {
+        if self.of.len() < CROWDED {
+            return false;
+        }
+        let own = self.held.iter().filter(|(nexus, _)| same(**nexus)).map(|(_, held)| held).sum();
+        !SHARES.may_take(self.of.len(), own)
+    }
+
     fn add(&mut self, nexus: u64, ordered: bool, started: bool) -> u64 {
         let id = self.next;
         self.next += 1;
         self.ordered += usize::from(ordered);
+        *self.held.entry(nexus).or_insert(0) += 1;
         self.of
             .insert(id, Task { nexus, ordered, started, aborted: false, orphan: false, guests: Vec::new() });
         id
@@ -122,18 +138,23 @@ impl TaskSet {
         self.changed.notified()
     }
 
-    /// Whether no further command finds room.
-    pub(crate) fn is_full(&self) -> bool {
-        self.tasks.lock().of.len() >= MAX_TASKS
+    /// Whether no further command finds room of those nexuses that `same` says yes of: they are one initiator's.
+    pub(crate) fn is_full(&self, same: impl Fn(u64) -> bool) -> bool {
+        self.tasks.lock().is_full(same)
     }
 
-    /// Puts a command into the set.
+    /// Puts a command into the set; `same` says whether another nexus is of the same initiator.
     ///
     /// # Errors
     /// TASK SET FULL.
-    pub(crate) fn enter(&self, nexus: u64, attribute: TaskAttribute) -> Result<TaskGuard<'_>, Failure> {
+    pub(crate) fn enter(
+        &self,
+        nexus: u64,
+        attribute: TaskAttribute,
+        same: impl Fn(u64) -> bool,
+    ) -> Result<TaskGuard<'_>, Failure> {
         let mut tasks = self.tasks.lock();
-        if tasks.of.len() >= MAX_TASKS {
+        if tasks.is_full(same) {
             return Err(Failure::Status(ScsiStatus::TaskSetFull));
         }
         let ordered = attribute == TaskAttribute::Ordered;
@@ -151,6 +172,12 @@ impl TaskSet {
     fn remove(&self, id: u64) -> bool {
         let mut tasks = self.tasks.lock();
         let Some(task) = tasks.of.remove(&id) else { return true };
+        if let Entry::Occupied(mut held) = tasks.held.entry(task.nexus) {
+            match *held.get() {
+                0 | 1 => drop(held.remove()),
+                more => *held.get_mut() = more - 1,
+            }
+        }
         tasks.ordered -= usize::from(task.ordered);
         tasks.orphans -= usize::from(task.orphan);
         let waiting = task.aborted || tasks.ordered > 0 || task.ordered || tasks.watchers > 0;
@@ -284,6 +311,7 @@ impl TaskSet {
     #[cfg(test)]
     pub(crate) fn counts(&self) -> (usize, usize, usize) {
         let tasks = self.tasks.lock();
+        assert_eq!(tasks.held.values().sum::<usize>(), tasks.of.len());
         (tasks.of.len(), tasks.ordered, tasks.orphans)
     }
 }

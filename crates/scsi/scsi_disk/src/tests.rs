@@ -15,6 +15,7 @@ use crate::reservations::{MAX_REGISTRATIONS, Port, Reservations};
 use crate::*;
 
 mod access;
+mod cleared;
 mod counting;
 mod dropped;
 mod flows;
@@ -24,6 +25,7 @@ mod moves;
 mod neighbours;
 mod on_the_way;
 mod port_groups;
+mod shares;
 mod sizes;
 mod storage;
 mod tokens;

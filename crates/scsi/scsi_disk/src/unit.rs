@@ -318,6 +318,12 @@ impl LogicalUnit {
         self.inner.lock().reservations.clone()
     }
 
+    /// Whether an initiator port is there now, over that target port.
+    #[must_use]
+    pub fn is_connected(&self, port: &Port) -> bool {
+        self.inner.lock().nexuses.values().any(|entry| entry.port == *port)
+    }
+
     /// Waits until the number of blocks changes and tells all nexuses; to be called in a loop by whoever owns the unit. The new
     /// size in bytes, which need not be a whole number of blocks: anybody may set the size of a file.
     ///

@@ -87,6 +87,15 @@ pub(super) const ISCSI: &[Route] = &[
         json::<LunMap>(),
         json::<Lun>(),
     ),
+    send(
+        Operator,
+        Post,
+        "/luns/{lun}/clear-reservations",
+        "lun_clear_reservations",
+        "Ends what initiators have reserved of a LUN, and all their registrations.",
+        json::<Confirm>(),
+        json::<Done>(),
+    ),
     get(Viewer, "/initiator-groups", "group_list", "Initiator groups.", json::<List<GroupConfig>>()),
     send(
         Administrator,

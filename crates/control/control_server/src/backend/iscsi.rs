@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use control_api::{Code, PortalInfo, Problem, Session};
+use control_api::{Code, LunReservations, PortalInfo, Problem, Session};
 use observe::IoTotals;
 use qos_gate::{FlowReport, VolumeReport};
 use scsi_disk::{Forward, PortGroup, TargetDevice};
@@ -124,6 +124,15 @@ pub trait IscsiBackend: Send + Sync + 'static {
     /// The images that LUNs which are served are made of, by name.
     fn images(&self) -> Vec<(String, ImageNow)> {
         Vec::new()
+    }
+    /// What initiators have reserved of LUNs that are served here, by name; of those of which nobody has, nothing.
+    fn reservations(&self) -> Vec<(String, LunReservations)> {
+        Vec::new()
+    }
+    /// Ends what initiators have reserved of a LUN, and says what that was. Whoever was registered is told. It comes to its end, whether
+    /// or not somebody waits for it.
+    fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {
+        Box::pin(async move { Err(Problem::new(Code::WrongState, format!("LUN {lun} is not open here."))) })
     }
     /// Gives the disk in a LUN's image another size.
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {

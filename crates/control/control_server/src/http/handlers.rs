@@ -327,6 +327,9 @@ fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         "lun_unmap" => {
             handle(f, async |State(n): S, Path(l): P, Sent(b): Sent<LunMap>| answer(n.lun_unmap(&l, b).await))
         }
+        "lun_clear_reservations" => handle(f, async |State(n): S, Path(l): P, Sent(b): Sent<Confirm>| {
+            answer(n.lun_clear_reservations(&l, b.confirm).await)
+        }),
         "group_list" => handle(f, async |State(n): S| Json(List::from(n.group_list()))),
         "group_create" => {
             handle(f, async |State(n): S, Sent(b): Sent<GroupConfig>| answer(n.group_create(b).await))

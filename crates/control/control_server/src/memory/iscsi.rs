@@ -1,8 +1,8 @@
 //! iSCSI that nobody can connect to: remembers what it is to serve.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use control_api::{Config, PortalInfo, Session};
+use control_api::{Code, Config, LunReservations, PortalInfo, Problem, Session};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -17,6 +17,8 @@ pub struct MemoryIscsi {
     pub served: Mutex<BTreeSet<String>>,
     /// Who is taken to be connected.
     pub connected: Mutex<Vec<Session>>,
+    /// What is taken to be reserved of LUNs.
+    pub reserved: Mutex<BTreeMap<String, LunReservations>>,
     /// How often it was asked which LUNs have a write cache, and how often which are made of images: of many that costs.
     pub asked: Mutex<(u64, u64)>,
 }
@@ -71,6 +73,16 @@ impl IscsiBackend for MemoryIscsi {
     fn write_caches(&self) -> Vec<(String, bool)> {
         self.asked.lock().0 += 1;
         self.served.lock().iter().map(|name| (name.clone(), false)).collect()
+    }
+
+    fn reservations(&self) -> Vec<(String, LunReservations)> {
+        self.reserved.lock().iter().map(|(name, held)| (name.clone(), held.clone())).collect()
+    }
+
+    fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {
+        let none =
+            || Problem::new(Code::WrongState, format!("No initiator has reserved anything of LUN {lun}."));
+        now(self.reserved.lock().remove(lun).ok_or_else(none))
     }
 
     fn images(&self) -> Vec<(String, ImageNow)> {

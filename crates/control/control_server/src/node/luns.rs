@@ -1,11 +1,13 @@
 //! LUNs: files of volumes that targets serve.
 
+mod served;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunFormat, LunState,
-    LunUpdate, Problem, check_name, human_bytes, many,
+    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunFormat,
+    LunReservations, LunState, LunUpdate, Problem, check_name, human_bytes, many,
 };
 use file_store::Access;
 use futures_util::StreamExt as _;
@@ -15,16 +17,9 @@ use super::known::Impaired;
 use super::lun_images::size_of_image;
 use super::mapping::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
-use crate::backend::ImageNow;
 use crate::files;
 
-/// LUNs that are served, as the iSCSI server has them.
-struct Served {
-    /// Those that acknowledge writes before they are durable.
-    caching: BTreeSet<String>,
-    /// Images that LUNs are made of, by the LUN's name.
-    images: BTreeMap<String, ImageNow>,
-}
+use served::Served;
 
 impl Node {
     pub(super) fn lun_config(&self, name: &str) -> Result<LunConfig, Problem> {
@@ -53,14 +48,8 @@ impl Node {
         let serving = if lost { LunState::Offline } else { config.state };
         let problem = problem.or_else(|| impaired.map(|impaired| impaired.why.clone()));
         let caching = served.caching.contains(&config.name);
-        Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, problem }
-    }
-
-    /// What is known of LUNs that are served. Asked for once, for however many LUNs.
-    fn served_luns(&self) -> Served {
-        let caches = self.backends.iscsi.write_caches().into_iter();
-        let caching = caches.filter(|(_, on)| *on).map(|(name, _)| name).collect();
-        Served { caching, images: self.backends.iscsi.images().into_iter().collect() }
+        let reservations = served.reservations.get(&config.name).cloned();
+        Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, reservations, problem }
     }
 
     /// The file of a LUN.

@@ -1,5 +1,7 @@
 //! Whose a mapping of a LUN is, where it goes, and who uses it.
 
+mod reservations;
+
 use control_api::{
     Code, Config, GroupConfig, Lun, LunConfig, LunFormat, LunMap, LunState, LunUpdate, MapConfig, Problem,
     Session,
@@ -7,6 +9,8 @@ use control_api::{
 
 use super::luns::find;
 use super::{Node, confirm, missing, taken};
+
+pub(super) use reservations::shown;
 
 /// Name of the group of all initiators, where it has to be made.
 const EVERYONE: &str = "everyone";
@@ -39,16 +43,24 @@ pub(super) fn group_of(groups: &mut Vec<GroupConfig>, wanted: &LunMap) -> Result
     Ok(EVERYONE.to_owned())
 }
 
+/// Whether the group of a mapping has an initiator in it.
+fn has(groups: &[GroupConfig], map: &MapConfig, initiator: &str) -> bool {
+    let member = |name: &String| name.eq_ignore_ascii_case(initiator);
+    let of = groups.iter().filter(|group| group.name == map.group);
+    of.into_iter().any(|group| group.any || group.initiators.iter().any(member))
+}
+
+/// The sessions that a LUN is seen through.
+fn seen_through<'a>(lun: &LunConfig, groups: &[GroupConfig], sessions: &'a [Session]) -> Vec<&'a Session> {
+    let sees = |session: &Session, map: &MapConfig| {
+        map.target == session.target && has(groups, map, &session.initiator)
+    };
+    sessions.iter().filter(|session| lun.map.iter().any(|map| sees(session, map))).collect()
+}
+
 /// The sessions that a LUN is seen through, in sentences.
 pub(super) fn connected(lun: &LunConfig, groups: &[GroupConfig], sessions: &[Session]) -> Vec<String> {
-    let sees = |session: &Session, map: &MapConfig| {
-        let member = |name: &String| name.eq_ignore_ascii_case(&session.initiator);
-        map.target == session.target
-            && groups
-                .iter()
-                .any(|group| group.name == map.group && (group.any || group.initiators.iter().any(member)))
-    };
-    let seen = sessions.iter().filter(|session| lun.map.iter().any(|map| sees(session, map)));
+    let seen = seen_through(lun, groups, sessions).into_iter();
     seen.map(|session| {
         format!(
             "{} is connected to it from {}, through {}.",
@@ -124,16 +136,6 @@ impl Node {
         drop(changing);
         self.serve_lun(&self.lun_config(name)?).await;
         self.lun_show(name).await
-    }
-
-    /// The hosts that a change takes LUNs from which they are connected to, in sentences.
-    pub(super) fn losing(
-        &self,
-        before: &Config,
-        after: &Config,
-        concerned: impl Fn(&LunConfig) -> bool,
-    ) -> Vec<String> {
-        lost(before, after, &self.backends.iscsi.sessions(), concerned)
     }
 
     /// Refuses a change of a LUN that it does not allow, or that its hosts would notice and nobody has confirmed.

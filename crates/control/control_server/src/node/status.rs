@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tcp_service::BudgetUse;
 
 use super::Node;
+use super::mapping::shown;
 use super::pool_summary::bring_back;
 
 /// The file in which the system keeps what it calls the machine's identity.
@@ -73,6 +74,9 @@ impl Node {
         issues.extend(health_rules::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
         issues.extend(health_rules::of_luns(&luns_here, ready, &|lun| {
             self.refuse_stranger(lun).err().and_then(|problem| problem.todo)
+        }));
+        issues.extend(self.config.with(|config| {
+            health_rules::of_reservations(&luns, &|lun, initiator| shown(config, lun, initiator))
         }));
         issues.extend(health_rules::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_api::{
-    AuthConfig, Code, Config, GroupConfig, PortalConfig, PortalInfo, Problem, Protocol, Session, TargetConfig,
+    AuthConfig, Code, Config, GroupConfig, LunReservations, PortalConfig, PortalInfo, Problem, Protocol,
+    Session, TargetConfig,
 };
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{ChapUser, Secret};
@@ -60,6 +61,10 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn counters(&self) -> Vec<(String, IoTotals)>;
     /// Whether each unit acknowledges writes before they are durable, by its LUN's name.
     fn write_caches(&self) -> Vec<(String, bool)>;
+    /// What initiators have reserved of units, by the LUN's name.
+    fn reservations(&self) -> Vec<(String, LunReservations)>;
+    /// Ends that of one; see [`IscsiBackend::clear_reservations`].
+    fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations>;
     /// The images that units are made of, by the LUN's name.
     fn images(&self) -> Vec<(String, ImageNow)>;
     /// Gives the disk in a unit's image another size.
@@ -398,6 +403,14 @@ impl IscsiBackend for Iscsi {
 
     fn images(&self) -> Vec<(String, ImageNow)> {
         self.units.images()
+    }
+
+    fn reservations(&self) -> Vec<(String, LunReservations)> {
+        self.units.reservations()
+    }
+
+    fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {
+        self.units.clear_reservations(lun)
     }
 
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {

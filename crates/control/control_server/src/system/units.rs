@@ -4,6 +4,7 @@ mod apply;
 mod file;
 mod held;
 mod medium;
+mod reserved;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -13,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use block_device::BlockDevice as _;
-use control_api::{Code, LunConfig, LunFormat, LunState, Problem};
+use control_api::{Code, LunConfig, LunFormat, LunReservations, LunState, Problem};
 use file_store::{FileId, OpenFile};
 use observe::IoTotals;
 use parking_lot::Mutex;
@@ -482,19 +483,15 @@ impl UnitBackend for SystemUnits {
         self.gates.queues()
     }
 
+    fn reservations(&self) -> Vec<(String, LunReservations)> {
+        self.reserved()
+    }
+
+    fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {
+        Box::pin(self.clear(lun))
+    }
+
     fn inspect(&self) -> serde_json::Value {
-        let state = self.state.lock();
-        let units = state.units.iter().map(|(name, entry)| {
-            let reservations = entry.unit.reservations();
-            serde_json::json!({
-                "lun": name,
-                "open": entry.volume.is_some(),
-                "state": format!("{:?}", entry.unit.state()),
-                "generation": reservations.generation,
-                "registrations": reservations.registrations.len(),
-                "reserved": reservations.reservation.is_some(),
-            })
-        });
-        serde_json::json!({ "units": units.collect::<Vec<_>>() })
+        self.inspected()
     }
 }

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
-use block_device::MemoryDisk;
+use aligned_buffer::{IoBuf, SharedBuf};
+use block_device::{BlockDevice, BlockFuture, Durability, Geometry, MemoryDisk};
 use block_iscsi::{IscsiDisk, Settings, Times};
 use file_store::StoreFuture;
 use iscsi_client::{ClientError, Options};
@@ -67,7 +68,65 @@ impl Default for Make {
     }
 }
 
+/// The medium, whose writes can be held up.
+pub struct Gate {
+    disk: Arc<MemoryDisk>,
+    open: tokio::sync::watch::Sender<bool>,
+    waiting: AtomicI64,
+}
+
+impl Gate {
+    pub fn hold(&self) {
+        self.open.send_replace(false);
+    }
+
+    pub fn release(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Until so many writes are held up.
+    pub async fn holds(&self, writes: i64) {
+        while self.waiting.load(Ordering::SeqCst) < writes {
+            shard_runtime::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+impl BlockDevice for Gate {
+    fn geometry(&self) -> &Geometry {
+        self.disk.geometry()
+    }
+    fn size(&self) -> u64 {
+        self.disk.size()
+    }
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        self.disk.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        Box::pin(async move {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            let opened = self.open.subscribe().wait_for(|open| *open).await.map(drop);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            opened.unwrap();
+            self.disk.write(offset, data, durability).await
+        })
+    }
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        self.disk.flush()
+    }
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.disk.unmap(offset, len)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        self.disk.write_zeroes(offset, len, durability)
+    }
+    fn wait_resize(&self, known: u64) -> BlockFuture<'_, u64> {
+        self.disk.wait_resize(known)
+    }
+}
+
 pub struct Rig {
+    pub gate: Arc<Gate>,
     pub server: IscsiServer,
     pub medium: Arc<MemoryDisk>,
     pub unit: Arc<LogicalUnit>,
@@ -95,7 +154,9 @@ impl Rig {
             keep_reservations: false,
             port_groups: vec![scsi_disk::PortGroup::optimized(1)],
         };
-        let backing = Arc::new(DeviceBacking::new(medium.clone()));
+        let open = tokio::sync::watch::Sender::new(true);
+        let gate = Arc::new(Gate { disk: medium.clone(), open, waiting: AtomicI64::new(0) });
+        let backing = Arc::new(DeviceBacking::new(gate.clone()));
         let unit = LogicalUnit::open(config, backing, Arc::new(Rows::default())).await.unwrap();
         let device = TargetDevice::new();
         let mapped = MappedUnit { unit: unit.clone(), read_only: false };
@@ -107,7 +168,7 @@ impl Rig {
         server.add_target(target).unwrap();
         let address = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
         let address = server.add_portal(address).unwrap();
-        Self { server, medium, unit, address }
+        Self { gate, server, medium, unit, address }
     }
 }
 

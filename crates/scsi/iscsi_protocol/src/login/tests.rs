@@ -7,9 +7,9 @@ use crate::text::{binary, hex, parse};
 struct Policy(Auth);
 
 impl LoginPolicy for Policy {
-    fn access(&self, subject: &LoginSubject) -> Result<Access, LoginStatus> {
+    fn access(&self, subject: &LoginSubject) -> Result<Access, Refusal> {
         if subject.target.as_ref().is_some_and(|t| t.as_str() != "iqn.2026-01.org.example:t") {
-            return Err(LoginStatus::NOT_FOUND);
+            return Err(LoginStatus::NOT_FOUND.because("no such target"));
         }
         Ok(Access { portal_group: 7, alias: Some("disk".into()), auth: self.0.clone() })
     }

@@ -2,17 +2,17 @@
 
 use super::*;
 use crate::chap::Secret;
-use crate::login::{Access, Auth, LoginMachine, LoginPolicy, LoginSubject, Outcome};
+use crate::login::{Access, Auth, LoginMachine, LoginPolicy, LoginSubject, Outcome, Refusal};
 
 struct Policy(Auth);
 
 impl LoginPolicy for Policy {
-    fn access(&self, subject: &LoginSubject) -> Result<Access, LoginStatus> {
+    fn access(&self, subject: &LoginSubject) -> Result<Access, Refusal> {
         match &subject.target {
             Some(target) if target.as_str().ends_with(":t") => {
                 Ok(Access { portal_group: 1, alias: Some("disk".into()), auth: self.0.clone() })
             }
-            _ => Err(LoginStatus::NOT_FOUND),
+            _ => Err(LoginStatus::NOT_FOUND.because("no such target")),
         }
     }
 }

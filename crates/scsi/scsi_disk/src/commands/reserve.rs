@@ -1,12 +1,13 @@
 //! RESERVE, RELEASE and the PERSISTENT RESERVE commands over the state machine of `reservations`.
 
+use file_store::StoreError;
 use scsi_core::ScsiStatus;
 use scsi_defs::reservation::{OutParameters, transport_id};
 use scsi_defs::{Cdb, Op, Sense, asc};
 
 use crate::reply::{Failure, Outcome, Reply};
-use crate::reservations::{Refused, Reservations};
-use crate::unit::LogicalUnit;
+use crate::reservations::{Effects, Refused, Reservations};
+use crate::unit::{LogicalUnit, UnitState};
 use crate::view::Caller;
 
 impl LogicalUnit {
@@ -71,26 +72,84 @@ impl LogicalUnit {
                     Refused::Sense(sense) => Failure::Sense(sense),
                 },
             )?;
-        let keeps = self.config.keep_reservations;
-        if after.aptpl || before.aptpl || keeps {
-            let row = (after.aptpl || keeps).then(|| after.encode());
-            self.store().save(&Self::row_key(&self.config.id, b'r'), row).await?;
-        }
-        let abort = !effects.aborted.is_empty();
-        let victims: Vec<u64> = {
-            let mut inner = self.inner.lock();
-            // Some may have come while the row was written.
-            inner.nexuses.values().for_each(|entry| after.know(&entry.port));
-            inner.reservations = after;
-            effects.attentions.iter().for_each(|(port, code)| inner.raise(port, *code));
-            effects.aborted.iter().flat_map(|port| inner.nexuses_of(port)).collect()
-        };
-        if abort {
+        self.keep_change(&before, after, &effects).await?;
+        if !effects.aborted.is_empty() {
+            let victims: Vec<u64> = {
+                let inner = self.inner.lock();
+                effects.aborted.iter().flat_map(|port| inner.nexuses_of(port)).collect()
+            };
             // The new state already refuses their next commands; those that run must end before we answer, also
             // those of sessions that are gone.
             self.abort(|nexus| victims.contains(&nexus), Some(task)).await;
         }
         Reply::good(u64::from(length))
+    }
+
+    /// Makes a change of the reservations durable where it has to be, then that which counts, and raises its attentions. Whoever calls
+    /// holds `changes`.
+    async fn keep_change(
+        &self,
+        before: &Reservations,
+        mut after: Reservations,
+        effects: &Effects,
+    ) -> Result<(), StoreError> {
+        let keeps = self.config.keep_reservations;
+        if after.aptpl || before.aptpl || keeps {
+            let row = (after.aptpl || keeps).then(|| after.encode());
+            self.store().save(&Self::row_key(&self.config.id, b'r'), row).await?;
+        }
+        let mut inner = self.inner.lock();
+        // Some may have come while the row was written.
+        inner.nexuses.values().for_each(|entry| after.know(&entry.port));
+        inner.reservations = after;
+        effects.attentions.iter().for_each(|(port, code)| inner.raise(port, *code));
+        Ok(())
+    }
+
+    /// The administrator ends whatever initiators hold here: the reservation, all registrations, and what was taken with RESERVE. Whoever
+    /// was registered is told as CLEAR tells it. What was held comes back. To be carried out to its end, as whatever is durable is to be
+    /// known.
+    ///
+    /// # Errors
+    /// It could not be made durable: then nothing has changed. Or the unit is not served here.
+    pub async fn clear_reservations(&self) -> Result<Reservations, ClearError> {
+        let _one_at_a_time = self.changes.lock().await;
+        let before = {
+            let inner = self.inner.lock();
+            if inner.closed || inner.moves || matches!(inner.state, UnitState::Elsewhere(_) | UnitState::Busy)
+            {
+                return Err(ClearError::NotHere);
+            }
+            inner.reservations.clone()
+        };
+        let mut after = before.clone();
+        let effects = after.clear();
+        self.keep_change(&before, after, &effects).await?;
+        self.inner.lock().legacy = None;
+        Ok(before)
+    }
+
+    /// The initiator that keeps others off with RESERVE, of SCSI-2, as long as its session lasts.
+    #[must_use]
+    pub fn reserved_by(&self) -> Option<String> {
+        let inner = self.inner.lock();
+        let port = inner.port_of(inner.legacy?)?;
+        Some(port.initiator_name().to_owned())
+    }
+}
+
+/// Why what initiators hold could not be ended.
+#[derive(Debug)]
+pub enum ClearError {
+    /// It is served elsewhere, or on its way.
+    NotHere,
+    /// Its volume does not take it.
+    Store(StoreError),
+}
+
+impl From<StoreError> for ClearError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }
 

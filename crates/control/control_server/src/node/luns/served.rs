@@ -1,0 +1,28 @@
+//! What the iSCSI server knows of LUNs, to be shown with them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use control_api::LunReservations;
+
+use crate::backend::ImageNow;
+use crate::node::Node;
+
+/// LUNs that are served, as the iSCSI server has them.
+pub(super) struct Served {
+    /// Those that acknowledge writes before they are durable.
+    pub(super) caching: BTreeSet<String>,
+    /// Images that LUNs are made of, by the LUN's name.
+    pub(super) images: BTreeMap<String, ImageNow>,
+    /// What initiators have reserved, by the LUN's name.
+    pub(super) reservations: BTreeMap<String, LunReservations>,
+}
+
+impl Node {
+    /// What is known of LUNs that are served. Asked for once, for however many LUNs.
+    pub(super) fn served_luns(&self) -> Served {
+        let caches = self.backends.iscsi.write_caches().into_iter();
+        let caching = caches.filter(|(_, on)| *on).map(|(name, _)| name).collect();
+        let reservations = self.backends.iscsi.reservations().into_iter().collect();
+        Served { caching, images: self.backends.iscsi.images().into_iter().collect(), reservations }
+    }
+}
