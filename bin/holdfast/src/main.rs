@@ -64,8 +64,6 @@ mod volume;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use crate::error::CliError;
 
 fn main() -> ExitCode {

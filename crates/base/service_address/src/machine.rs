@@ -2,16 +2,21 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
-use futures_util::TryStreamExt as _;
+use futures_util::{TryStream, TryStreamExt as _};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, CacheInfo};
 use rtnetlink::packet_route::link::LinkAttribute;
+use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::{AddressError, LABEL, LIFETIME};
 
 const ADMIN: &str = "CAP_NET_ADMIN";
+/// How often a list is asked for that the kernel is too busy to give, and how long after each time.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Longest label that the kernel takes, in bytes.
 const LABEL_MAX: usize = 15;
 
@@ -40,6 +45,8 @@ pub struct Assigned {
 /// The way to the kernel. Dropping it ends it; addresses that are held run out then.
 pub struct Machine {
     handle: rtnetlink::Handle,
+    /// Held while something is listed: of one socket the kernel answers one list at a time, and the next one with EBUSY.
+    listing: Mutex<()>,
     connection: JoinHandle<()>,
 }
 
@@ -67,12 +74,31 @@ impl Machine {
     pub fn open() -> Result<Self, AddressError> {
         let (connection, handle, _) =
             rtnetlink::new_connection().map_err(|source| AddressError::Kernel { what: "netlink", source })?;
-        Ok(Self { handle, connection: tokio::spawn(connection) })
+        Ok(Self { handle, listing: Mutex::new(()), connection: tokio::spawn(connection) })
+    }
+
+    /// Has the kernel list something. A list whose reader was dropped is read to its end by the connection: it is waited for.
+    async fn list<T, S>(&self, what: &'static str, ask: impl Fn() -> S) -> Result<Vec<T>, AddressError>
+    where
+        S: TryStream<Ok = T, Error = rtnetlink::Error>,
+    {
+        let _listing = self.listing.lock().await;
+        let mut tries = 0;
+        loop {
+            match ask().try_collect().await {
+                Err(rtnetlink::Error::NetlinkError(message))
+                    if message.to_io().kind() == io::ErrorKind::ResourceBusy && tries < BUSY_TRIES =>
+                {
+                    tries += 1;
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                listed => return listed.map_err(kernel(what)),
+            }
+        }
     }
 
     async fn links(&self) -> Result<Vec<Interface>, AddressError> {
-        let found = self.handle.link().get().execute().try_collect::<Vec<_>>().await;
-        let found = found.map_err(kernel("interfaces cannot be listed"))?;
+        let found = self.list("interfaces cannot be listed", || self.handle.link().get().execute()).await?;
         let named = found.into_iter().filter_map(|link| {
             let index = link.header.index;
             link.attributes.into_iter().find_map(|attribute| match attribute {
@@ -89,8 +115,7 @@ impl Machine {
     /// When the kernel does not say.
     pub async fn addresses(&self) -> Result<Vec<Assigned>, AddressError> {
         let links = self.links().await?;
-        let found = self.handle.address().get().execute().try_collect::<Vec<_>>().await;
-        let found = found.map_err(kernel("addresses cannot be listed"))?;
+        let found = self.list("addresses cannot be listed", || self.handle.address().get().execute()).await?;
         let of = |message: &AddressMessage| {
             let interface = links.iter().find(|link| link.index == message.header.index)?.clone();
             let (mut address, mut local, mut label, mut lasts) = (None, None, None, None);
@@ -201,6 +226,30 @@ fn same_network(a: IpAddr, b: IpAddr, prefix: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As where several addresses are looked after, and some of those who look are dropped while they do.
+    #[tokio::test]
+    async fn many_list_at_the_same_time() {
+        let machine = Machine::open().expect("a netlink socket");
+        let looks = (0..200).map(|number| {
+            let machine = &machine;
+            async move {
+                let looking = machine.addresses();
+                if number % 4 == 0 {
+                    tokio::select! {
+                        biased;
+                        all = looking => all.map(drop),
+                        () = tokio::task::yield_now() => Ok(()),
+                    }
+                } else {
+                    looking.await.map(|all| assert!(all.iter().any(|each| each.address.is_loopback())))
+                }
+            }
+        });
+        for look in futures_util::future::join_all(looks).await {
+            look.expect("a list");
+        }
+    }
 
     #[test]
     fn networks_and_labels() {

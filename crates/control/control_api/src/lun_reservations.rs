@@ -105,6 +105,7 @@ impl LunReservations {
         let Some(kind) = self.kind else { return false };
         let same = |name: &String| name.eq_ignore_ascii_case(initiator);
         let registered = || self.registrants.iter().any(|registrant| same(&registrant.initiator));
-        !self.holders.iter().any(same) && !(kind.lets_registrants() && registered())
+        let lets_in = self.holders.iter().any(same) || (kind.lets_registrants() && registered());
+        !lets_in
     }
 }

@@ -183,7 +183,12 @@ impl ConfigStore {
     ///
     /// # Errors
     /// When it was certainly not replaced; or when nobody knows, which the problem says.
-    fn publish(&self, shared: &Shared, before: &SharedConfig, config: &SharedConfig) -> Result<bool, Problem> {
+    fn publish(
+        &self,
+        shared: &Shared,
+        before: &SharedConfig,
+        config: &SharedConfig,
+    ) -> Result<bool, Problem> {
         let seen = shared.head.lock().clone();
         let write = |config: &SharedConfig| {
             let writing = config::write(&*shared.store, &shared.cluster, &shared.seal, seen.as_ref(), config);
@@ -228,6 +233,10 @@ impl ConfigStore {
         }
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it is called where a change may wait for the store of the cluster"
+    )]
     fn change_shared<T>(
         &self,
         shared: &Shared,
@@ -270,7 +279,10 @@ impl ConfigStore {
         Err(config::passed())
     }
 
-    fn change_alone<T>(&self, mut change: impl FnMut(&mut Config) -> Result<T, Problem>) -> Result<T, Problem> {
+    fn change_alone<T>(
+        &self,
+        mut change: impl FnMut(&mut Config) -> Result<T, Problem>,
+    ) -> Result<T, Problem> {
         let _changing = self.changing.lock();
         let Current { revision, config: before } = self.current();
         let mut config = (*before).clone();

@@ -64,7 +64,7 @@ impl Telling {
 
     /// It has ended so.
     pub(crate) fn ended(mut self, done: &Result<(), FileError>) {
-        let ended = done.as_ref().map(|()| ()).map_err(|error| (error.status, error.reason.to_string()));
+        let ended = done.as_ref().copied().map_err(|error| (error.status, error.reason.to_string()));
         self.tell(Some(ended));
     }
 

@@ -118,7 +118,12 @@ mod tests {
         let files = Files::in_directory(dir);
         let clock = Arc::new(SystemClock::new());
         let users = Users::open(files, Policy::default(), clock, Arc::new(SystemEntropy)).expect("opened");
-        let place = Arc::new(Place { there: there.clone(), known: Mutex::new(0), away: Mutex::new(false), overtaken_by: Mutex::default() });
+        let place = Arc::new(Place {
+            there: there.clone(),
+            known: Mutex::new(0),
+            away: Mutex::new(false),
+            overtaken_by: Mutex::default(),
+        });
         users.share(SealingKey::new([1; 8], [7; 32]), place.clone());
         (users, place)
     }

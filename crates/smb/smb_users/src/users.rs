@@ -160,7 +160,13 @@ impl Users {
     #[must_use]
     pub fn has_left(&self, user: Sid) -> bool {
         let may = self.snapshot().user_by_sid(user).is_some_and(|user| !user.disabled);
-        !may && !self.behind.load(Ordering::Acquire)
+        !may && !self.is_behind()
+    }
+
+    /// Whether other nodes may have changed what this one has not read yet.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.behind.load(Ordering::Acquire)
     }
 
     /// Sets what is asked of passwords and guesses, from now on.
@@ -252,6 +258,10 @@ impl Users {
         *self.now.write() = Arc::new(directory);
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it is called within SharedUsers::blocking, where waiting is allowed"
+    )]
     fn change_common<T>(
         &self,
         common: &Common,
@@ -271,7 +281,9 @@ impl Users {
                 return Ok(answer);
             }
         }
-        Err(UsersError::Shared("they were changed on other nodes at the same time, again and again; try again".into()))
+        Err(UsersError::Shared(
+            "they were changed on other nodes at the same time, again and again; try again".into(),
+        ))
     }
 
     fn hash(&self, secret: &Secret) -> Result<NtHash, UsersError> {

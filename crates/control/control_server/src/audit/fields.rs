@@ -442,7 +442,8 @@ mod tests {
         let mut more = long.clone();
         more["members"].as_array_mut().expect("a list").push(json!("iqn.x"));
         assert_eq!(lines(&Fields::between(&long, &more)), ["members[iqn.x]: - > \"iqn.x\""]);
-        let sent = Fields::between(&many(0), &many(1)).changes.repeat(10);
+        let ten = std::iter::repeat_n(Fields::between(&many(0), &many(1)).changes, 10);
+        let sent: Vec<AuditChange> = ten.flatten().collect();
         let count = sent.len();
         let fields = Fields::sent(sent, 1);
         assert_eq!(fields.changes.len() + fields.more, count + 1);

@@ -82,7 +82,8 @@ impl Cluster {
             return true;
         };
         let Ok(value) = (Clients { connections: connections.to_vec() }).encode() else { return true };
-        self.replace(Key::Clients(pool).path(&self.name), value, Condition::Modified(owner, owned.modified)).await
+        self.replace(Key::Clients(pool).path(&self.name), value, Condition::Modified(owner, owned.modified))
+            .await
     }
 }
 

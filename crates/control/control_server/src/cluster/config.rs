@@ -237,8 +237,11 @@ async fn remove(store: &dyn ClusterStore, keys: impl Iterator<Item = String>) {
 
 /// Others have changed it again and again while this change was tried.
 pub(crate) fn passed() -> Problem {
-    Problem::new(Code::WrongState, "The configuration was changed on other nodes at the same time, again and again.")
-        .todo("Nothing was changed. Try again.")
+    Problem::new(
+        Code::WrongState,
+        "The configuration was changed on other nodes at the same time, again and again.",
+    )
+    .todo("Nothing was changed. Try again.")
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Node {
         self.refuse_lent(&record.name.to_string())?;
         check_leave(&store, &record.cluster, record.node)
             .await
-            .map_err(|error| self.with_names(told(error)))?;
+            .map_err(|error| self.with_pool_names(told(error)))?;
         tracing::info!(cluster = %record.cluster, "this node leaves its cluster");
         // One that takes part still would come back by itself when it misses its entry among the members.
         self.leave_service().await;
@@ -106,7 +106,7 @@ impl Node {
     }
 
     /// The store knows pools by their identities only, people by their names.
-    fn with_names(&self, problem: Problem) -> Problem {
+    fn with_pool_names(&self, problem: Problem) -> Problem {
         let pools = self.config_show(true).pools;
         let named =
             |text: String, pool: &control_api::PoolConfig| text.replace(&pool.guid.to_string(), &pool.name);
@@ -140,7 +140,7 @@ impl Node {
                 "Run `holdfast cluster leave` on it; or stop it first, if it cannot do that any more.",
             ));
         }
-        depart(&store, cluster, node).await.map_err(|error| self.with_names(told(error)))?;
+        depart(&store, cluster, node).await.map_err(|error| self.with_pool_names(told(error)))?;
         Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::HeaderMap;
 use control_api::{
-    ApiToken, ApiTokenCreate, ApiTokenCreated, Code, Done, HttpConfig, HttpStatus, HttpUpdate, Issue, Problem,
-    Severity,
+    ApiToken, ApiTokenCreate, ApiTokenCreated, Code, Done, HttpConfig, HttpStatus, HttpUpdate, Issue,
+    Problem, Severity,
 };
 use health_rules::FindingCode;
 use shard_runtime::Monotonic;

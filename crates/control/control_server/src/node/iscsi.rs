@@ -120,7 +120,8 @@ impl Node {
                 (Some(there), Some(becomes)) => *there = becomes.clone(),
                 _ => {
                     let detail = format!("Target {name} has just been changed on another node.");
-                    return Err(Problem::new(Code::WrongState, detail).todo("Nothing was changed. Look at it, and try again."));
+                    return Err(Problem::new(Code::WrongState, detail)
+                        .todo("Nothing was changed. Look at it, and try again."));
                 }
             }
             Ok(())

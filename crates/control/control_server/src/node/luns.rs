@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
-    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunFormat,
-    LunReservations, LunState, LunUpdate, Problem, check_name, human_bytes, many,
+    Code, Config, Done, FileCreate, FileEntry, FileKind, Lun, LunConfig, LunCreate, LunFormat, LunState,
+    LunUpdate, Problem, check_name, human_bytes, many,
 };
 use file_store::Access;
 use futures_util::StreamExt as _;

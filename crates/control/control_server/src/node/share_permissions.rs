@@ -57,7 +57,8 @@ impl Node {
         let named =
             |config: &Config| config.shares.iter().any(|share| !share.permissions.iter().all(is_settled));
         let Ok(users) = self.users() else { return };
-        if !self.config.with(named) {
+        // Whom this node does not know yet may be there all the same.
+        if users.is_behind() || !self.config.with(named) {
             return;
         }
         let directory = users.snapshot();

@@ -12,7 +12,7 @@ use crate::memory::now;
 
 /// A volume.
 pub(super) struct TestVolume {
-    store: Arc<dyn FileStore>,
+    pub(super) store: Arc<dyn FileStore>,
     pub(super) guid: u128,
     /// What keeps the parents of its images, where something does.
     pub(super) parentage: Option<Arc<Parentage>>,

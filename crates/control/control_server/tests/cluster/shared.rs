@@ -83,7 +83,8 @@ fn changes_on_two_nodes_at_the_same_time_are_all_made() {
         let groups = || node.get("/v1/config")["initiator_group"].as_array().map_or(0, Vec::len);
         comes("it has all groups", || groups() == 2 * GROUPS);
         comes("it has all users", || {
-            (0..USERS).all(|number| has_user(node, &format!("a{number}")) && has_user(node, &format!("b{number}")))
+            (0..USERS)
+                .all(|number| has_user(node, &format!("a{number}")) && has_user(node, &format!("b{number}")))
         });
     }
     for node in [first, second] {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use cluster_node::{Incarnations, LinkTls, Settings, Timings, node_name};
 use cluster_store::keys::{ClusterName, NodeId};
 use cluster_store::{
-    Change, ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, StoreError, StoreFuture, Transaction,
-    Watch,
+    Change, ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, StoreError, StoreFuture,
+    Transaction, Watch,
 };
 use control_server::cluster::{Membership, NodeMode};
 use control_server::memory::{Machine, MemoryAddresses, MemoryIscsi, MemorySmb};

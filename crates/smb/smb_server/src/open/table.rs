@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use shard_runtime::Entropy;
 use smb_files::Holder;
+use smb_protocol::Guid;
 use smb_protocol::file::FileId;
 use smb_protocol::security::sid::Sid;
-use smb_protocol::Guid;
 use tcp_service::{ShardJob, Spawner};
 
 use super::{Open, OpenOwner, Thing};

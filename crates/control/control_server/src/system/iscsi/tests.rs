@@ -90,6 +90,14 @@ impl UnitBackend for Noted {
         Vec::new()
     }
 
+    fn reservations(&self) -> Vec<(String, LunReservations)> {
+        Vec::new()
+    }
+
+    fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {
+        Box::pin(std::future::ready(Err(Problem::new(Code::NotFound, lun))))
+    }
+
     fn images(&self) -> Vec<(String, ImageNow)> {
         Vec::new()
     }

@@ -184,11 +184,6 @@ impl Smb {
         }
         now.listeners.values().all(Result::is_ok)
     }
-
-    fn machine_name(&self) -> String {
-        let now = self.in_effect.lock();
-        now.server.as_ref().map(|(_, name)| name.clone()).unwrap_or_default()
-    }
 }
 
 /// The configured name, or one made from the node's.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use control_api::{Code, Problem, ShareCaching, ShareKind, ShareRight};
 use shard_runtime::SystemEntropy;
 use smb_files::{FileSystem, VolumeOptions};
+use smb_protocol::security::Sid;
 use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_server::{ShareConfig, SharePermission};
@@ -285,7 +286,8 @@ impl Smb {
                 ShareRight::Full => smb_server::ShareRight::Full,
             };
             permissions.extend(sid.map(|who| SharePermission { who, right }));
-            if !sid.is_some_and(|sid| directory.as_ref().is_some_and(|all| all.find_sid(sid).is_some())) {
+            let known = |sid| directory.as_ref().is_some_and(|all| all.find_sid(sid).is_some());
+            if !sid.is_some_and(known) {
                 unknown.push(permission.who.clone());
             }
         }

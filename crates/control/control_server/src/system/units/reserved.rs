@@ -1,7 +1,8 @@
 //! What initiators hold of units, shown to people, and ended for them.
 
 use control_api::{Code, LunReservations, Problem, Registrant, ReservationKind};
-use scsi_disk::reservations::{Kind, Registration, Reservations};
+use scsi_defs::reservation::Kind;
+use scsi_disk::reservations::{Registration, Reservations};
 use scsi_disk::{ClearError, LogicalUnit};
 
 use super::SystemUnits;
