@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::report::Report;
 use super::samples::{Sample, together};
-use super::sections::Section;
+use super::section::Section;
 use super::text::cell;
 use crate::finding::mark;
 use crate::units::{many, time};

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::bundle::Bundle;
-use super::sections::Section;
+use super::section::Section;
 use crate::units::many;
 
 /// Kinds that are shown.

@@ -18,6 +18,7 @@ mod log;
 mod machine;
 mod report;
 mod samples;
+mod section;
 mod sections;
 mod text;
 

@@ -6,7 +6,8 @@ use serde::Serialize;
 use super::bundle::Bundle;
 use super::machine::Machine;
 use super::samples::{self, Sample, VolumePerformance};
-use super::sections::{self, Section};
+use super::section::Section;
+use super::sections;
 use crate::finding::Finding;
 use crate::table::word;
 

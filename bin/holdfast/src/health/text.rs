@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::report::Report;
-use super::sections::Section;
+use super::section::Section;
 use crate::finding::Finding;
 use crate::table::Table;
 use crate::units::{many, time};

@@ -9,7 +9,6 @@
 //!   written is counted; the count is a line of its own as soon as lines can be written again, and a finding until then.
 //! * A line is whole, or is not read: what a full disk or a crash has cut is ended before the next line begins.
 
-mod attempt;
 pub(crate) mod fields;
 
 use std::fs::{self, File, OpenOptions};
@@ -18,13 +17,11 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use control_api::{AuditEntry, Issue, Problem, Severity};
+use control_api::{AuditEntry, Issue, Severity};
 use health_rules::FindingCode;
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 
-use crate::node::Node;
-pub(crate) use attempt::{Attempt, BODY, Subject};
 use fields::cut;
 
 /// Bytes of a file after which another one begins.
@@ -208,27 +205,6 @@ fn read(path: &Path) -> io::Result<Vec<AuditEntry>> {
         entries.extend(serde_json::from_slice::<AuditEntry>(&line?).ok());
     }
     Ok(entries)
-}
-
-impl Node {
-    /// Writes down what somebody has done.
-    pub(crate) fn record(&self, entry: AuditEntry) {
-        let (now, wall) = self.clocks();
-        self.audit().write(AuditEntry { time: wall, ..entry }, now);
-    }
-
-    /// The newest entries of the record, the newest first.
-    ///
-    /// # Errors
-    /// Those of the disk.
-    pub fn audit_list(&self, limit: Option<usize>) -> Result<Vec<AuditEntry>, Problem> {
-        const USUAL: usize = 1000;
-        const MOST: usize = 100_000;
-        let limit = limit.unwrap_or(USUAL).min(MOST);
-        self.audit().newest(limit).map_err(|error| {
-            Problem::new(control_api::Code::Io, format!("The record of changes can't be read: {error}."))
-        })
-    }
 }
 
 #[cfg(test)]

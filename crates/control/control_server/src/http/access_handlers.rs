@@ -16,7 +16,7 @@ use super::gate::Known;
 use super::handle;
 use super::handlers::S;
 use super::parts::{Failure, Json, Params, Sent, answer};
-use crate::audit::Subject;
+use super::subject::Subject;
 use crate::network::Peer;
 use crate::node::Node;
 

@@ -19,11 +19,12 @@ use axum::response::{IntoResponse as _, Response};
 use control_api::routes::{Method, Route};
 use control_api::{Code, Problem, Proof, REQUEST_HEADER};
 
+use super::attempt::Attempt;
 use super::look::Looks;
 use super::parts::{Failure, Outcome};
 use super::relay::{self, Asked, Remembered};
+use super::subject::{BODY, Subject};
 use crate::access::Asker;
-use crate::audit::{Attempt, BODY, Subject};
 use crate::network::{Peer, Place, Through};
 use crate::node::Node;
 use crate::socket::SocketPeer;

@@ -28,7 +28,7 @@ use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 
-use crate::audit::Subject;
+use super::subject::Subject;
 use crate::audit::fields::Fields;
 
 /// A look is given up after so long: a disk that does not answer must not hold up whoever wants to take it out.

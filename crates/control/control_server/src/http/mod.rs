@@ -1,6 +1,7 @@
 //! HTTP, over the socket and the network: each route of the table to a method of the node, each error to a problem.
 
 mod access_handlers;
+mod attempt;
 mod cluster_handlers;
 mod event_stream;
 mod finding_handlers;
@@ -16,6 +17,7 @@ mod quota_handlers;
 mod relay;
 mod smb_handlers;
 mod snapshot_handlers;
+mod subject;
 
 use std::sync::Arc;
 

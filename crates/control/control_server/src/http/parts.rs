@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::audit::{BODY, Subject};
+use super::subject::{BODY, Subject};
 use crate::node::Node;
 
 /// What has become of a request that failed, and why, for who records it.

@@ -1,16 +1,14 @@
 //! Whose a mapping of a LUN is, where it goes, and who uses it.
 
+pub(super) mod masking;
 mod reservations;
 
 use control_api::{
     Code, Config, GroupConfig, Lun, LunConfig, LunFormat, LunMap, LunState, LunUpdate, MapConfig, Problem,
-    Session,
 };
 
 use super::luns::find;
 use super::{Node, confirm, missing, taken};
-
-pub(super) use reservations::shown;
 
 /// Name of the group of all initiators, where it has to be made.
 const EVERYONE: &str = "everyone";
@@ -41,33 +39,6 @@ pub(super) fn group_of(groups: &mut Vec<GroupConfig>, wanted: &LunMap) -> Result
     }
     groups.push(GroupConfig { name: EVERYONE.to_owned(), initiators: Vec::new(), any: true });
     Ok(EVERYONE.to_owned())
-}
-
-/// Whether the group of a mapping has an initiator in it.
-fn has(groups: &[GroupConfig], map: &MapConfig, initiator: &str) -> bool {
-    let member = |name: &String| name.eq_ignore_ascii_case(initiator);
-    let of = groups.iter().filter(|group| group.name == map.group);
-    of.into_iter().any(|group| group.any || group.initiators.iter().any(member))
-}
-
-/// The sessions that a LUN is seen through.
-fn seen_through<'a>(lun: &LunConfig, groups: &[GroupConfig], sessions: &'a [Session]) -> Vec<&'a Session> {
-    let sees = |session: &Session, map: &MapConfig| {
-        map.target == session.target && has(groups, map, &session.initiator)
-    };
-    sessions.iter().filter(|session| lun.map.iter().any(|map| sees(session, map))).collect()
-}
-
-/// The sessions that a LUN is seen through, in sentences.
-pub(super) fn connected(lun: &LunConfig, groups: &[GroupConfig], sessions: &[Session]) -> Vec<String> {
-    let seen = seen_through(lun, groups, sessions).into_iter();
-    seen.map(|session| {
-        format!(
-            "{} is connected to it from {}, through {}.",
-            session.initiator, session.address, session.target
-        )
-    })
-    .collect()
 }
 
 /// Completes a mapping: the only target, the lowest number that is free there for this group.
@@ -189,23 +160,6 @@ fn unmap(config: &mut Config, name: &str, request: &LunMap) -> Result<(), Proble
     }
 }
 
-/// The sessions through which a LUN is seen before a change and not after it, in sentences.
-fn lost(
-    before: &Config,
-    after: &Config,
-    sessions: &[Session],
-    concerned: impl Fn(&LunConfig) -> bool,
-) -> Vec<String> {
-    let mut told = Vec::new();
-    for lun in before.luns.iter().filter(|lun| concerned(lun)) {
-        let kept = after.luns.iter().find(|there| there.name == lun.name);
-        let kept = kept.map_or(Vec::new(), |lun| connected(lun, &after.groups, sessions));
-        let used = connected(lun, &before.groups, sessions).into_iter().filter(|user| !kept.contains(user));
-        told.extend(used.map(|user| format!("LUN {} is taken from a host: {user}", lun.name)));
-    }
-    told
-}
-
 #[cfg(test)]
 mod tests {
     use control_api::TargetConfig;
@@ -266,48 +220,5 @@ mod tests {
         assert!(group_of(&mut groups, &map(Some("some"), true)).is_err());
         assert!(group_of(&mut groups, &map(None, false)).is_err());
         assert!(group_of(&mut vec![group("everyone", false)], &map(None, true)).is_err());
-    }
-
-    #[test]
-    fn whose_disk_shrinks() {
-        let lun = LunConfig {
-            map: vec![MapConfig { target: "t".into(), number: 0, group: "g".into(), read_only: false }],
-            ..LunConfig::new("l", "v", "/l")
-        };
-        let groups = [GroupConfig {
-            name: "g".into(),
-            initiators: vec!["iqn.2026-01.org.example:A".into()],
-            any: false,
-        }];
-        let session = |initiator: &str, target: &str| Session {
-            initiator: initiator.into(),
-            target: target.into(),
-            address: "192.0.2.1:1000".into(),
-            ..Session::default()
-        };
-        let (a, b) = ("iqn.2026-01.org.example:a", "iqn.2026-01.org.example:b");
-        let said = connected(&lun, &groups, &[session(a, "t"), session(a, "u"), session(b, "t")]);
-        assert_eq!(said, [format!("{a} is connected to it from 192.0.2.1:1000, through t.")]);
-        // What a change takes is what is seen before it and not after it.
-        let before = Config { groups: groups.to_vec(), luns: vec![lun], ..Config::default() };
-        let sessions = [session(a, "t"), session(b, "t")];
-        let told = |after: &Config| lost(&before, after, &sessions, |_| true);
-        assert!(told(&before).is_empty());
-        let mut after = before.clone();
-        after.groups[0].initiators.clear();
-        let said =
-            format!("LUN l is taken from a host: {a} is connected to it from 192.0.2.1:1000, through t.");
-        assert_eq!(told(&after), std::slice::from_ref(&said));
-        let mut after = before.clone();
-        let whom = LunMap {
-            target: None,
-            number: None,
-            group: Some("g".into()),
-            everyone: false,
-            read_only: false,
-            confirm: None,
-        };
-        unmap(&mut after, "l", &whom).expect("unmapped");
-        assert_eq!(told(&after), [said]);
     }
 }

@@ -50,6 +50,7 @@ mod qos_subjects;
 mod qos_volumes;
 mod quiet;
 mod quotas;
+mod record;
 mod replacement;
 mod restarts;
 mod retirements;
@@ -59,6 +60,7 @@ mod serve;
 mod share_permissions;
 mod shares;
 mod shares_remote;
+mod slots;
 mod smb;
 mod snapshots;
 mod status;
@@ -85,7 +87,7 @@ use uuid::Uuid;
 
 use crate::access::Access;
 use crate::audit::Audit;
-use crate::backend::{Backends, OpenTold, PoolHandle, SpaceInfo, VolumeHandle, on_shard};
+use crate::backend::{Backends, OpenTold, on_shard};
 use crate::cluster::Cluster;
 use crate::cluster::order::Changing;
 use crate::config_store::ConfigStore;
@@ -100,91 +102,9 @@ pub(crate) use chap::bound_to;
 pub(crate) use counters::operations;
 use disk_table::DiskTable;
 pub(crate) use path::driver::NodeDriver;
+use slots::{PoolSlot, VolumeSlot};
 
 pub(crate) use crate::files::PutMode;
-
-/// A pool of the configuration.
-#[derive(Clone, Default)]
-struct PoolSlot {
-    name: String,
-    handle: Option<Arc<dyn PoolHandle>>,
-    /// Why there is no handle.
-    reason: Option<String>,
-    /// What to do about that.
-    todo: Option<String>,
-    /// Since when each member is missing.
-    missing_since: BTreeMap<Uuid, Monotonic>,
-    /// How full it was at the last look.
-    fullness: fullness::Fullness,
-    /// What it held when it was last open.
-    held: Option<Vec<SpaceInfo>>,
-}
-
-impl PoolSlot {
-    /// One that is open.
-    fn open(name: &str, handle: Arc<dyn PoolHandle>) -> Self {
-        Self { name: name.to_owned(), handle: Some(handle), ..Self::default() }
-    }
-
-    /// It is not open any more: what it was, to be closed.
-    fn close(&mut self) -> Option<Arc<dyn PoolHandle>> {
-        let handle = self.handle.take()?;
-        self.held = Some(handle.info().spaces);
-        (self.reason, self.todo) = (Some("it is being closed".to_owned()), None);
-        Some(handle)
-    }
-}
-
-/// A volume of an open pool.
-#[derive(Clone)]
-struct VolumeSlot {
-    pool: Uuid,
-    /// The identity of its space.
-    space: Uuid,
-    handle: Option<Arc<dyn VolumeHandle>>,
-    /// Why there is no handle.
-    reason: Option<String>,
-    /// Checked or repaired by itself: not to be opened now.
-    kept_closed: bool,
-    /// It has stopped because disks are away: opened again when all its data is there.
-    waits: bool,
-    /// Bytes that it could hold when it was opened without space for its metadata.
-    held_full: u64,
-    /// It was not there to be opened: its pool is away, and its name is kept for it.
-    reserved: bool,
-    /// What is wrong with it a check explains.
-    damaged: bool,
-    /// It cannot be opened because its log is not there.
-    lacks_log: bool,
-    /// What to do about the reason, where more is known than to bring missing disks back.
-    todo: Option<String>,
-}
-
-impl VolumeSlot {
-    /// One that is open.
-    fn open(pool: Uuid, space: Uuid, handle: Arc<dyn VolumeHandle>) -> Self {
-        let held_full = if handle.lacks_space() { handle.can_hold() } else { 0 };
-        Self { handle: Some(handle), reason: None, held_full, ..Self::closed(pool, space, "") }
-    }
-
-    /// One that is not.
-    fn closed(pool: Uuid, space: Uuid, reason: impl Into<String>) -> Self {
-        let reason = Some(reason.into());
-        Self {
-            pool,
-            space,
-            handle: None,
-            reason,
-            kept_closed: false,
-            waits: false,
-            held_full: 0,
-            reserved: false,
-            damaged: false,
-            lacks_log: false,
-            todo: None,
-        }
-    }
-}
 
 /// The node.
 pub struct Node {

@@ -7,7 +7,7 @@ use control_api::{
 use uuid::Uuid;
 
 use super::luns::new_guid;
-use super::mapping::connected;
+use super::mapping::masking::connected;
 use super::{Node, confirm};
 use crate::files;
 

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tcp_service::BudgetUse;
 
 use super::Node;
-use super::mapping::shown;
+use super::mapping::masking::shown;
 use super::pool_summary::bring_back;
 
 /// The file in which the system keeps what it calls the machine's identity.

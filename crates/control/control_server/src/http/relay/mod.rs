@@ -34,8 +34,8 @@ use serde_json::Value;
 
 use super::look::Looks;
 use super::parts::{Failure, Outcome};
+use super::subject::Subject;
 use crate::access::Asker;
-use crate::audit::Subject;
 use crate::cluster::{By, NodePeer};
 use crate::node::Node;
 use crate::node::elsewhere::Thing;

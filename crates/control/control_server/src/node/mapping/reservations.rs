@@ -2,7 +2,8 @@
 
 use control_api::{Code, Config, Done, LunConfig, LunReservations, Problem, ReservationKind, Session, many};
 
-use super::{Node, confirm, has, lost, seen_through};
+use super::masking::{lost, seen_through, shown};
+use super::{Node, confirm};
 
 /// Most registrations that a question names.
 const NAMED: usize = 16;
@@ -87,12 +88,6 @@ fn clearing(name: &str, held: &LunReservations, sessions: &[&Session]) -> Vec<St
         }
     }
     lines
-}
-
-/// Whether an initiator is shown a LUN by any target.
-pub(in crate::node) fn shown(config: &Config, lun: &LunConfig, initiator: &str) -> bool {
-    let has_target = |name: &str| config.targets.iter().any(|target| target.name == name);
-    lun.map.iter().any(|map| has_target(&map.target) && has(&config.groups, map, initiator))
 }
 
 /// What stays reserved of LUNs by hosts that a change takes them from, in sentences: whoever has lost a LUN cannot release it.

@@ -1,23 +1,18 @@
-//! A change that is asked for over the API, from when it is let in until it has ended; and what is learned of it meanwhile.
+//! What is learned of a change while it is made: what it is about, what is asked for, what is otherwise since.
 //!
 //! A node that passes a change on to another one learns from its answer what was changed ([`Passed`], in a header between nodes): the record of
 //! the node that somebody has asked says as much as that of the node that did it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::Query;
-use axum::http::{HeaderMap, HeaderValue, Uri};
-use control_api::routes::{Method, Route};
-use control_api::{AuditChange, AuditEntry, BASE_PATH, EventKind, REDACTED};
+use axum::http::{HeaderMap, HeaderValue};
+use control_api::{AuditChange, REDACTED};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::fields::{Fields, secrets_of};
 use crate::access::Asker;
-use crate::network::Peer;
-use crate::node::Node;
+use crate::audit::fields::{Fields, secrets_of};
 
 /// What a body that is not taken is said to be, before what is wrong with it. That may repeat what somebody has typed in the wrong place.
 pub(crate) const BODY: &str = "The request's body";
@@ -31,9 +26,9 @@ const PASSED: &str = "x-holdfast-changes";
 pub(crate) struct Subject(Arc<Mutex<Learned>>);
 
 #[derive(Debug, Default)]
-struct Learned {
+pub(super) struct Learned {
     names: Vec<String>,
-    asker: Option<Asker>,
+    pub(super) asker: Option<Asker>,
     /// What was asked for, and the secrets in it.
     given: Fields,
     secrets: Vec<String>,
@@ -71,6 +66,11 @@ impl Subject {
         self.0.lock().unseen = Some(why);
     }
 
+    /// All that was learned; nothing of it is left.
+    pub(super) fn take(&self) -> Learned {
+        std::mem::take(&mut *self.0.lock())
+    }
+
     /// Takes out of another node's answer what that one has changed.
     pub(crate) fn passed(&self, headers: &mut HeaderMap) {
         let Some(passed) = headers.remove(PASSED) else { return };
@@ -82,13 +82,13 @@ impl Subject {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Passed {
     #[serde(default)]
-    object: String,
+    pub(super) object: String,
     #[serde(default)]
-    reason: String,
+    pub(super) reason: String,
     #[serde(default)]
-    changes: Vec<AuditChange>,
+    pub(super) changes: Vec<AuditChange>,
     #[serde(default)]
-    left_out: String,
+    pub(super) left_out: String,
 }
 
 impl Passed {
@@ -103,75 +103,9 @@ impl Passed {
     }
 }
 
-/// A change that is asked for. It is written down when it has ended; one that is dropped before was given up by its client.
-pub(crate) struct Attempt {
-    node: Arc<Node>,
-    entry: Option<AuditEntry>,
-    subject: Subject,
-    /// It makes or does something, so what was asked for says more than what differs.
-    does: bool,
-}
-
-impl Attempt {
-    /// Somebody asks for `route`.
-    pub(crate) fn new(node: Arc<Node>, route: &Route, uri: &Uri, asker: Option<&Asker>, peer: Peer) -> Self {
-        let mut entry = AuditEntry {
-            who: "nobody".into(),
-            from: match peer {
-                Peer::Socket(_) => "socket".into(),
-                Peer::Network(from) => from.to_string(),
-                Peer::Node(number) => format!("node {}", node.node_called(number)),
-            },
-            operation: route.id.into(),
-            request: format!("{} {}", route.method.lower().to_uppercase(), uri.path()),
-            ..AuditEntry::default()
-        };
-        if let Some(asker) = asker {
-            sign(&mut entry, asker);
-        }
-        let subject = Subject::default();
-        // The parameters that a route has are names and numbers; others may be anything.
-        let query =
-            Query::<BTreeMap<String, String>>::try_from_uri(uri).map(|query| query.0).unwrap_or_default();
-        let known = route.query.iter().filter_map(|key| Some(format!("{key}={}", query.get(*key)?)));
-        subject.names(known);
-        Self { node, entry: Some(entry), subject, does: route.method == Method::Post }
-    }
-
-    /// Where it is said what it is about.
-    pub(crate) fn subject(&self) -> Subject {
-        self.subject.clone()
-    }
-
-    /// It has ended. Returns what another node is told of it that has passed it on.
-    pub(crate) fn ended(&mut self, status: u16, result: &str, reason: &str) -> Passed {
-        let Some(mut entry) = self.entry.take() else { return Passed::default() };
-        let learned = std::mem::take(&mut *self.subject.0.lock());
-        if let Some(asker) = &learned.asker {
-            sign(&mut entry, asker);
-        }
-        if status == 200 {
-            let path = entry.request.split_once(' ').map_or("", |(_, path)| path);
-            self.node.events().tell(EventKind::Changed, path.strip_prefix(BASE_PATH).unwrap_or(path));
-        }
-        let passed = learned.told(status == 200, self.does, reason);
-        let Passed { object, reason, changes, left_out } = &passed;
-        self.node.record(AuditEntry {
-            status,
-            result: result.into(),
-            object: object.clone(),
-            reason: reason.clone(),
-            changes: changes.clone(),
-            left_out: left_out.clone(),
-            ..entry
-        });
-        passed
-    }
-}
-
 impl Learned {
     /// What is told of it.
-    fn told(self, done: bool, does: bool, reason: &str) -> Passed {
+    pub(super) fn told(self, done: bool, does: bool, reason: &str) -> Passed {
         if let Some(passed) = self.passed {
             let fields = Fields::sent(passed.changes, 0);
             let more = Some(fields.more).filter(|more| *more > 0).map(more_fields);
@@ -208,16 +142,6 @@ fn more_fields(more: usize) -> String {
     format!("{more} more fields")
 }
 
-fn sign(entry: &mut AuditEntry, asker: &Asker) {
-    (entry.who, entry.proof, entry.role) = (asker.who(), Some(asker.proof), Some(asker.role));
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        self.ended(0, "abandoned", "");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -227,7 +151,7 @@ mod tests {
     fn learned(given: Value) -> Learned {
         let subject = Subject::default();
         subject.given(&given);
-        std::mem::take(&mut *subject.0.lock())
+        subject.take()
     }
 
     #[test]
@@ -259,7 +183,7 @@ mod tests {
         let subject = Subject::default();
         subject.passed(&mut headers);
         assert!(headers.is_empty(), "clients are not shown it");
-        let told = std::mem::take(&mut *subject.0.lock()).told(true, false, "");
+        let told = subject.take().told(true, false, "");
         assert_eq!((&*told.object, &*told.reason, &*told.left_out), ("lün", "why", "2 more fields"));
         assert_eq!((told.changes.len(), &told.changes[0].new), (3, &Some(json!("ü\n"))));
     }
