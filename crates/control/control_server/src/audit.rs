@@ -2,7 +2,8 @@
 //! is replaced when it is full, of which the last few are kept.
 //!
 //! What is written is chosen: names, paths, and fields of what was changed as [`fields`] tells them, which hides secrets; never a query or a
-//! header. Attempts of nobody in particular are throttled: whoever reaches the port could otherwise push out what matters.
+//! header. Attempts that are refused, and those of nobody in particular, are throttled for each who makes them: they could otherwise push out
+//! what matters, and hide what others try.
 //!
 //! Invariants:
 //! * No change waits for the record, and none fails for it: a full disk must not keep the administrator from making room. What could not be
@@ -11,6 +12,7 @@
 
 pub(crate) mod fields;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -30,8 +32,10 @@ const FILE_BYTES: u64 = 4 << 20;
 const FILES: u32 = 8;
 /// Bytes of what people have chosen, in a line.
 const TEXT_BYTES: usize = 512;
-/// Lines of nobody in particular in a minute.
-const UNKNOWN_A_MINUTE: u32 = 10;
+/// Lines in a minute about what one of them is refused; those of nobody in particular are one.
+const REFUSED_A_MINUTE: u32 = 10;
+/// So many are told apart in a minute; what is refused to more of them counts as that of nobody in particular.
+const REFUSED_APART: usize = 1024;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The record.
@@ -39,23 +43,53 @@ const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) struct Audit {
     path: PathBuf,
     inner: Mutex<Inner>,
+    /// Never held while the disk is waited for: shards look at it.
+    absent: Mutex<Absent>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     file: Option<(File, u64)>,
-    /// When the minute began, the lines of it, and those left out.
-    unknown: Option<(Monotonic, u32)>,
+}
+
+/// What is not in it.
+#[derive(Debug, Default)]
+struct Absent {
+    /// When the minute began, and the lines of it about what was refused, by whom.
+    minute: Option<Monotonic>,
+    refused: BTreeMap<String, u32>,
+    /// Refused attempts that have no line.
     left_out: u64,
     /// Changes that are not in it, and why the last one is not; none since it was written the last time.
     missed: u64,
     failing: Option<String>,
 }
 
+impl Absent {
+    /// Whether there is a line for one more that was refused.
+    fn admits(&mut self, who: &str, now: Monotonic) -> bool {
+        if self.minute.is_none_or(|since| now.since(since) >= MINUTE) {
+            self.minute = Some(now);
+            self.refused.clear();
+        }
+        let apart = self.refused.len() < REFUSED_APART || self.refused.contains_key(who);
+        let lines = self.refused.entry(if apart { who } else { "" }.to_owned()).or_default();
+        *lines += 1;
+        let admitted = *lines <= REFUSED_A_MINUTE;
+        self.left_out += u64::from(!admitted);
+        admitted
+    }
+}
+
+/// Whether it says that somebody was refused, which whoever asks can cause any number of times.
+fn is_refusal(entry: &AuditEntry) -> bool {
+    entry.proof.is_none() || matches!(entry.status, 401 | 403 | 404)
+}
+
 impl Audit {
     /// One in this file and those beside it. Nothing is opened yet.
     pub(crate) fn new(path: PathBuf) -> Self {
-        Self { path, inner: Mutex::default() }
+        Self { path, inner: Mutex::default(), absent: Mutex::default() }
     }
 
     /// The file before, and those before that.
@@ -63,43 +97,45 @@ impl Audit {
         self.path.with_extension(format!("{n}.jsonl"))
     }
 
-    /// Writes an entry down. A record that cannot be written is said in the log, once. Blocks on the data directory's disk.
-    pub(crate) fn write(&self, mut entry: AuditEntry, now: Monotonic) {
+    /// Whether an entry is to be written down: of what is refused, so much in a minute. What is not has been counted. Waits for no disk.
+    pub(crate) fn admits(&self, entry: &AuditEntry, now: Monotonic) -> bool {
+        !is_refusal(entry) || self.absent.lock().admits(&entry.who, now)
+    }
+
+    /// Writes an entry down that was [admitted](Self::admits). A record that cannot be written is said in the log, once. Blocks on the data
+    /// directory's disk.
+    pub(crate) fn write(&self, mut entry: AuditEntry) {
         let mut inner = self.inner.lock();
-        if entry.proof.is_none() {
-            match &mut inner.unknown {
-                Some((since, lines)) if now.since(*since) < MINUTE => {
-                    *lines += 1;
-                    if *lines > UNKNOWN_A_MINUTE {
-                        inner.left_out += 1;
-                        return;
-                    }
-                }
-                minute => *minute = Some((now, 1)),
-            }
-        }
         for text in
             [&mut entry.who, &mut entry.request, &mut entry.object, &mut entry.reason, &mut entry.left_out]
         {
             cut(text, TEXT_BYTES);
         }
+        let (left_out, missed) = {
+            let mut absent = self.absent.lock();
+            (std::mem::take(&mut absent.left_out), std::mem::take(&mut absent.missed))
+        };
         // Lines of their own: neither is anything that this entry is about.
         let line = |count: u64, what: &str| {
             let (time, result) = (entry.time, format!("{count} {what}"));
             (count > 0).then(|| AuditEntry { time, who: "nobody".into(), result, ..AuditEntry::default() })
         };
-        let left_out = line(inner.left_out, "attempts of nobody in particular were left out");
-        let missed = line(inner.missed, "changes before this one could not be written down");
-        let written = left_out.iter().chain(&missed).chain([&entry]).try_for_each(|entry| {
+        let lines = [
+            line(left_out, "refused attempts were left out"),
+            line(missed, "changes before this one could not be written down"),
+        ];
+        let written = lines.iter().flatten().chain([&entry]).try_for_each(|entry| {
             let mut line = serde_json::to_vec(entry)?;
             line.push(b'\n');
             self.append(&mut inner, &line)
         });
+        let mut absent = self.absent.lock();
         match written {
-            Ok(()) => (inner.left_out, inner.missed, inner.failing) = (0, 0, None),
+            Ok(()) => absent.failing = None,
             Err(error) => {
-                inner.missed += 1;
-                if inner.failing.replace(error.to_string()).is_none() {
+                absent.left_out += left_out;
+                absent.missed += missed + 1;
+                if absent.failing.replace(error.to_string()).is_none() {
                     tracing::error!(
                         "the record of changes, {}: {error}; changes go on without it",
                         self.path.display()
@@ -109,28 +145,31 @@ impl Audit {
         }
     }
 
-    /// A change is not in it, as there were too many at once to write down.
+    /// A change is not in it, as there were too many at once to write down. Waits for no disk.
     pub(crate) fn miss(&self) {
-        self.inner.lock().missed += 1;
+        self.absent.lock().missed += 1;
     }
 
-    /// That it cannot be written, if it cannot.
+    /// That changes are not in it, if some are not.
     pub(crate) fn issue(&self) -> Option<Issue> {
-        let inner = self.inner.lock();
-        let why = inner.failing.as_ref()?;
-        Some(health_rules::issue(
-            FindingCode::RecordNotWritten,
-            Severity::Error,
-            "record of changes",
-            format!(
-                "it cannot be written: {why}; {} changes are not in it, and more go on without it",
-                inner.missed
+        let absent = self.absent.lock();
+        let missing = format!("{} changes are not in it", absent.missed);
+        let (what, todo) = match &absent.failing {
+            Some(why) => (
+                format!("it cannot be written: {why}; {missing}, and more go on without it"),
+                format!(
+                    "Make room at {}, or mend its file system. The next change tries again.",
+                    self.path.display()
+                ),
             ),
-            format!(
-                "Make room at {}, or mend its file system. The next change tries again.",
-                self.path.display()
+            None if absent.missed > 0 => (
+                format!("there were too many at once to write down: {missing}"),
+                "The next change writes down how many they were. The log says who was connected.".into(),
             ),
-        ))
+            None => return None,
+        };
+        let code = FindingCode::RecordNotWritten;
+        Some(health_rules::issue(code, Severity::Error, "record of changes", what, todo))
     }
 
     fn append(&self, inner: &mut Inner, line: &[u8]) -> io::Result<()> {
@@ -229,6 +268,12 @@ mod tests {
         }
     }
 
+    fn write(audit: &Audit, entry: AuditEntry, now: Monotonic) {
+        if audit.admits(&entry, now) {
+            audit.write(entry);
+        }
+    }
+
     fn at(seconds: u64) -> Monotonic {
         Monotonic(seconds * 1_000_000_000)
     }
@@ -240,7 +285,7 @@ mod tests {
         let audit = Audit::new(path.clone());
         assert!(audit.newest(10).expect("nothing yet").is_empty());
         for n in 0..3 {
-            audit.write(entry(&n.to_string(), Some(Proof::Token)), at(0));
+            write(&audit, entry(&n.to_string(), Some(Proof::Token)), at(0));
         }
         // As after a crash in the middle of a line.
         OpenOptions::new()
@@ -250,7 +295,7 @@ mod tests {
             .write_all(b"{\"time\":")
             .expect("written");
         let audit = Audit::new(path);
-        audit.write(entry("3", Some(Proof::Token)), at(0));
+        write(&audit, entry("3", Some(Proof::Token)), at(0));
         let objects: Vec<String> =
             audit.newest(3).expect("there").into_iter().map(|entry| entry.object).collect();
         assert_eq!(objects, ["3", "2", "1"]);
@@ -262,7 +307,7 @@ mod tests {
         let audit = Audit::new(dir.path().join("audit.jsonl"));
         let long = "ä".repeat(10_000);
         for _ in 0..60_000 {
-            audit.write(entry(&long, Some(Proof::Session)), at(0));
+            write(&audit, entry(&long, Some(Proof::Session)), at(0));
         }
         let sizes: Vec<u64> = fs::read_dir(dir.path())
             .expect("readable")
@@ -279,16 +324,51 @@ mod tests {
         let audit = Audit::new(dir.path().join("audit.jsonl"));
         for second in 0..120 {
             for _ in 0..100 {
-                audit.write(entry("", None), at(second));
+                write(&audit, entry("", None), at(second));
             }
         }
-        audit.write(entry("x", Some(Proof::Socket)), at(120));
+        write(&audit, entry("x", Some(Proof::Socket)), at(120));
         let all = audit.newest(usize::MAX).expect("there");
         // What was left out has a line of its own, after each minute.
-        assert_eq!(all.len(), 2 * UNKNOWN_A_MINUTE as usize + 1 + 2);
+        assert_eq!(all.len(), 2 * REFUSED_A_MINUTE as usize + 1 + 2);
         assert_eq!(all[0].object, "x");
         assert_eq!((&*all[1].object, &*all[1].who), ("", "nobody"));
         assert!(all[1].result.starts_with("5990 attempts"), "{}", all[1].result);
+    }
+
+    /// As where somebody with a token that may only look asks for changes, and as many people as there are guess passwords.
+    #[test]
+    fn what_is_refused_to_one_hides_nothing_of_another() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let audit = Audit::new(dir.path().join("audit.jsonl"));
+        let refused = |who: &str, proof| AuditEntry { who: who.into(), status: 403, ..entry("r", proof) };
+        for number in 0..100 {
+            write(&audit, refused("viewer", Some(Proof::Token)), at(0));
+            write(&audit, refused("user mallory", None), at(0));
+            write(&audit, entry("a change", Some(Proof::Token)), at(0));
+            write(&audit, refused(&format!("user {number}"), None), at(0));
+        }
+        let all = audit.newest(usize::MAX).expect("there");
+        let of = |who: &str| all.iter().filter(|entry| entry.who == who && entry.object == "r").count();
+        assert_eq!((of("viewer"), of("user mallory"), of("user 99")), (10, 10, 1));
+        assert_eq!(all.iter().filter(|entry| entry.object == "a change").count(), 100);
+        for number in 0..2 * REFUSED_APART {
+            write(&audit, refused(&format!("stranger {number}"), None), at(60));
+        }
+        let all = audit.newest(usize::MAX).expect("there");
+        let strangers = all.iter().filter(|entry| entry.who.starts_with("stranger")).count();
+        assert_eq!(strangers, REFUSED_APART + REFUSED_A_MINUTE as usize);
+    }
+
+    #[test]
+    fn what_was_too_much_at_once_is_told() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let audit = Audit::new(dir.path().join("audit.jsonl"));
+        audit.miss();
+        assert!(audit.issue().expect("an issue").detail.contains("1 changes are not in it"));
+        write(&audit, entry("kept", Some(Proof::Socket)), at(0));
+        assert!(audit.issue().is_none());
+        assert_eq!(audit.newest(usize::MAX).expect("there").len(), 2);
     }
 
     #[test]
@@ -299,12 +379,12 @@ mod tests {
         // As where the file system is broken: no file can be made there.
         fs::create_dir(&path).expect("made");
         for _ in 0..3 {
-            audit.write(entry("lost", Some(Proof::Socket)), at(0));
+            write(&audit, entry("lost", Some(Proof::Socket)), at(0));
         }
         let issue = audit.issue().expect("an issue");
         assert!(issue.detail.contains("3 changes are not in it"), "{}", issue.detail);
         fs::remove_dir(&path).expect("removed");
-        audit.write(entry("kept", Some(Proof::Socket)), at(0));
+        write(&audit, entry("kept", Some(Proof::Socket)), at(0));
         assert!(audit.issue().is_none());
         let all = audit.newest(usize::MAX).expect("there");
         assert_eq!(all.len(), 2);
@@ -317,11 +397,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let path = dir.path().join("audit.jsonl");
         let audit = Audit::new(path.clone());
-        audit.write(entry("1", Some(Proof::Socket)), at(0));
+        write(&audit, entry("1", Some(Proof::Socket)), at(0));
         let cut = fs::metadata(&path).expect("there").len() - 10;
         OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(cut)).expect("cut");
         audit.inner.lock().file = None;
-        audit.write(entry("2", Some(Proof::Socket)), at(0));
+        write(&audit, entry("2", Some(Proof::Socket)), at(0));
         let objects: Vec<String> =
             audit.newest(9).expect("there").into_iter().map(|entry| entry.object).collect();
         assert_eq!(objects, ["2"]);

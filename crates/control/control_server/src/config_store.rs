@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct ConfigStore {
     changing: Mutex<()>,
     /// Where the part is that other nodes have in common with this one; nothing on a node of its own.
     shared: OnceLock<Shared>,
+    /// Something of other nodes was taken up, and this node does not serve by it yet.
+    news: AtomicBool,
 }
 
 /// Where the shared part is kept. The file has the one that was known last.
@@ -93,7 +96,13 @@ impl ConfigStore {
             }
         };
         let now = Current { revision: 0, config: Arc::new(config) };
-        Ok(Self { path, now: Mutex::new(now), changing: Mutex::default(), shared: OnceLock::new() })
+        Ok(Self {
+            path,
+            now: Mutex::new(now),
+            changing: Mutex::default(),
+            shared: OnceLock::new(),
+            news: AtomicBool::new(false),
+        })
     }
 
     /// The configuration now.
@@ -141,24 +150,29 @@ impl ConfigStore {
         let _ = self.shared.set(Shared { store, cluster, seal, runtime, head: Mutex::default() });
     }
 
-    /// Takes up what other nodes have changed; says whether that was something. The first node of a cluster gives what it has. Blocks as
-    /// [`Self::change`] does.
+    /// Takes up what other nodes have changed. The first node of a cluster gives what it has. Blocks as [`Self::change`] does.
+    /// [`Self::take_news`] says whether that was something.
     ///
     /// # Errors
     /// When it cannot be read, or makes no sense here: what was known stays.
-    pub(crate) fn catch_up(&self) -> Result<bool, Problem> {
-        let Some(shared) = self.shared.get() else { return Ok(false) };
+    pub(crate) fn catch_up(&self) -> Result<(), Problem> {
+        let Some(shared) = self.shared.get() else { return Ok(()) };
         block_in_place(|| {
             let _changing = self.changing.lock();
-            let before = self.current().revision;
             self.adopt(shared)?;
             if shared.head.lock().is_none() {
                 let (own, _) = self.get().split();
                 // Another node may have given its own first: that is taken up the next time.
                 self.publish(shared, &own, &own)?;
             }
-            Ok(self.current().revision > before)
+            Ok(())
         })
+    }
+
+    /// Whether something was taken up of other nodes since this was asked the last time: whoever asks serves by all of it. What a node
+    /// changes itself takes up what others have changed before, and puts into effect its own change alone.
+    pub(crate) fn take_news(&self) -> bool {
+        self.news.swap(false, Ordering::AcqRel)
     }
 
     /// Takes up what is in the store.
@@ -173,6 +187,7 @@ impl ConfigStore {
             if joined != *before {
                 self.keep(&joined);
                 *self.now.lock() = Current { revision: revision + 1, config: Arc::new(joined) };
+                self.news.store(true, Ordering::Release);
             }
         }
         *shared.head.lock() = stored.head;
@@ -242,12 +257,12 @@ impl ConfigStore {
         shared: &Shared,
         mut change: impl FnMut(&mut Config) -> Result<T, Problem>,
     ) -> Result<T, Problem> {
-        let _changing = self.changing.lock();
         for tried in 0..TRIES {
             if tried > 0 {
                 let chance = getrandom::u64().unwrap_or_default() % (PAUSE_MILLIS << tried);
                 std::thread::sleep(Duration::from_millis(chance));
             }
+            let _changing = self.changing.lock();
             // What others have changed comes first. Without the store only what is this node's own is changed.
             let known = self.adopt(shared);
             let Current { revision, config: before } = self.current();
@@ -375,6 +390,37 @@ mod tests {
         };
         store.change(apply).expect("a saved copy is applied");
         assert_eq!(ConfigStore::open(path).expect("readable").get().qos_policies.len(), 3);
+    }
+
+    /// A change of this node that is refused, or that concerns one pool only, hides nothing of what another node has changed before.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_change_takes_up_of_others_is_news_all_the_same() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let there = cluster_store::LocalStore::open(&dir.path().join("store")).expect("a new one");
+        let there: Arc<dyn ClusterStore> = Arc::new(there);
+        let name = ClusterName::new("c").expect("a name");
+        let node = |file: &str| {
+            let store = ConfigStore::open(dir.path().join(file)).expect("empty");
+            let seal = ConfigSeal::new(b"secret", &name);
+            store.share(there.clone(), name.clone(), seal, Handle::current());
+            store.catch_up().expect("readable");
+            store
+        };
+        let add = |store: &ConfigStore, name: &str| {
+            store.change(|config| {
+                config.groups.push(GroupConfig { name: name.into(), initiators: vec![], any: true });
+                Ok(())
+            })
+        };
+        let (ours, theirs) = (node("ours.toml"), node("theirs.toml"));
+        assert!(!ours.take_news());
+        add(&theirs, "g").expect("made");
+        add(&ours, "g").expect_err("it is there");
+        ours.catch_up().expect("readable");
+        assert!(ours.take_news(), "nothing serves by it yet");
+        assert!(!ours.take_news());
+        add(&ours, "h").expect("made");
+        assert!(!ours.take_news(), "that was this node itself");
     }
 
     #[test]

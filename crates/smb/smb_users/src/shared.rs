@@ -192,4 +192,24 @@ mod tests {
             Some(Box::new(move || drop(other.create_user(user("same")).expect("made"))));
         assert!(matches!(first.create_user(user("same")), Err(UsersError::Exists(_))));
     }
+
+    #[test]
+    fn a_change_of_a_user_is_not_made_to_another_one_of_this_name() {
+        let dirs = [tempfile::tempdir().expect("temp dir"), tempfile::tempdir().expect("temp dir")];
+        let there = Arc::new(There::default());
+        let (first, place) = node(dirs[0].path(), &there);
+        first.create_user(user("bob")).expect("made");
+        let (second, _) = node(dirs[1].path(), &there);
+        second.catch_up().expect("readable");
+        let second = Arc::new(second);
+        let other = second.clone();
+        *place.overtaken_by.lock().expect("a lock") = Some(Box::new(move || {
+            other.remove_user("bob").expect("there");
+            drop(other.create_user(user("bob")).expect("another one"));
+        }));
+        let error = first.remove_user("bob").expect_err("it is another one");
+        assert!(error.to_string().contains("another user now"), "{error}");
+        first.catch_up().expect("readable");
+        assert!(first.snapshot().user("bob").is_some());
+    }
 }

@@ -84,8 +84,11 @@ pub struct Users {
     now: RwLock<Arc<Directory>>,
     policy: RwLock<Policy>,
     tallies: Mutex<Tallies>,
-    /// Held while a change is made: one at a time.
+    /// Held while a change is made: one at a time. Where users are shared, it is waited for within [`SharedUsers::blocking`] only: whoever
+    /// holds it may wait for the store, whose answers come by the threads that would wait here.
     writer: Mutex<Writer>,
+    /// Where other nodes have the same users.
+    common: RwLock<Option<Common>>,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
     /// Other nodes may have changed what is known here.
@@ -95,8 +98,6 @@ pub struct Users {
 struct Writer {
     files: Files,
     key: SealingKey,
-    /// Where other nodes have the same users.
-    common: Option<Common>,
     /// A change may be durable or not: what is in memory and what a restart would find can differ.
     unsure: bool,
 }
@@ -120,13 +121,13 @@ impl Users {
         entropy: Arc<dyn Entropy>,
     ) -> Result<Self, UsersError> {
         let (directory, writer) = match files.load()? {
-            Some((directory, key)) => (directory, Writer { files, key, common: None, unsure: false }),
+            Some((directory, key)) => (directory, Writer { files, key, unsure: false }),
             None => {
                 // The key first: a crash between the two leaves a key without a database, which is used.
                 let key = files.key(&*entropy)?;
                 let [low, high] = [entropy.next_u64(), entropy.next_u64()];
                 let directory = Directory::new([low as u32, (low >> 32) as u32, high as u32]);
-                let mut writer = Writer { files, key, common: None, unsure: false };
+                let mut writer = Writer { files, key, unsure: false };
                 writer.store(&directory, &*entropy)?;
                 (directory, writer)
             }
@@ -136,6 +137,7 @@ impl Users {
             policy: RwLock::new(policy),
             tallies: Mutex::default(),
             writer: Mutex::new(writer),
+            common: RwLock::default(),
             clock,
             entropy,
             behind: AtomicBool::new(false),
@@ -196,7 +198,7 @@ impl Users {
         &self,
         mut change: impl FnMut(&mut Directory) -> Result<T, UsersError>,
     ) -> Result<T, UsersError> {
-        let common = self.writer.lock().common.clone();
+        let common = self.common.read().clone();
         let Some(common) = common else {
             let mut writer = self.writer.lock();
             let mut next = Directory::clone(&self.snapshot());
@@ -211,10 +213,28 @@ impl Users {
         answer
     }
 
+    /// As [`Self::change`], of the user who has this name now: another one may have it when the change is made once more.
+    fn change_user_named<T>(
+        &self,
+        name: &str,
+        mut change: impl FnMut(&mut Directory) -> Result<T, UsersError>,
+    ) -> Result<T, UsersError> {
+        let meant = self.snapshot().user(name).map(|user| user.sid);
+        self.change(|directory| {
+            let found = directory.user(name).map(|user| user.sid);
+            match (meant, found) {
+                (Some(meant), Some(found)) if meant != found => Err(UsersError::Shared(format!(
+                    "{name} is another user now: the one who was called so is gone or has another name"
+                ))),
+                _ => change(directory),
+            }
+        })
+    }
+
     /// From now on other nodes have the same users: a change is one for all of them, or none. `key` is that of all nodes.
     pub fn share(&self, key: SealingKey, place: Arc<dyn SharedUsers>) {
         self.behind.store(true, Ordering::Release);
-        self.writer.lock().common = Some(Common { place, key });
+        *self.common.write() = Some(Common { place, key });
     }
 
     /// Takes up what other nodes have changed; says whether that was something. Where there is nothing yet, all nodes get what this one has.
@@ -222,19 +242,17 @@ impl Users {
     /// # Errors
     /// When it cannot be read: what was known stays.
     pub fn catch_up(&self) -> Result<bool, UsersError> {
-        let Some(common) = self.writer.lock().common.clone() else { return Ok(false) };
-        let mut answer = Ok(false);
+        let Some(common) = self.common.read().clone() else { return Ok(false) };
+        let (mut answer, mut behind) = (Ok(false), false);
         common.place.blocking(&mut || {
             let mut writer = self.writer.lock();
             answer = self.adopt(&common, &mut writer).and_then(|new| {
-                if common.place.is_empty() {
-                    // Another node may have given its own first: that is taken up the next time.
-                    common.replace(&self.snapshot(), self.nonce())?;
-                }
+                // Another node may have given its own first: that is taken up the next time.
+                behind = common.place.is_empty() && !common.replace(&self.snapshot(), self.nonce())?;
                 Ok(new)
             });
         });
-        self.behind.store(answer.is_err(), Ordering::Release);
+        self.behind.store(answer.is_err() || behind, Ordering::Release);
         answer
     }
 
@@ -267,12 +285,12 @@ impl Users {
         common: &Common,
         change: &mut impl FnMut(&mut Directory) -> Result<T, UsersError>,
     ) -> Result<T, UsersError> {
-        let mut writer = self.writer.lock();
         for tried in 0..TRIES {
             if tried > 0 {
                 let chance = self.entropy.next_u64() % (PAUSE_MILLIS << tried);
                 std::thread::sleep(Duration::from_millis(chance));
             }
+            let mut writer = self.writer.lock();
             self.adopt(common, &mut writer)?;
             let mut next = Directory::clone(&self.snapshot());
             let answer = change(&mut next)?;
@@ -324,7 +342,7 @@ impl Users {
     /// # Errors
     /// When there is none, a new name cannot be one or is taken, or the change cannot be made durable.
     pub fn change_user(&self, name: &str, change: UserChange) -> Result<User, UsersError> {
-        self.change(|directory| {
+        self.change_user_named(name, |directory| {
             let apply = |user: &mut User| {
                 for (now, new) in [
                     (&mut user.name, &change.name),
@@ -349,7 +367,8 @@ impl Users {
         let nt_hash = self.hash(secret)?;
         let password_set = self.clock.wall().0;
         let apply = |user: &mut User| (user.nt_hash, user.password_set) = (nt_hash.clone(), password_set);
-        let sid = self.change(|directory| directory.change_user(name, apply).map(|user| user.sid))?;
+        let changed = |directory: &mut Directory| directory.change_user(name, apply).map(|user| user.sid);
+        let sid = self.change_user_named(name, changed)?;
         self.tallies.lock().forget(sid);
         Ok(())
     }
@@ -376,7 +395,7 @@ impl Users {
     /// # Errors
     /// When there is none, or the change cannot be made durable.
     pub fn remove_user(&self, name: &str) -> Result<User, UsersError> {
-        let user = self.change(|directory| directory.remove_user(name))?;
+        let user = self.change_user_named(name, |directory| directory.remove_user(name))?;
         self.tallies.lock().forget(user.sid);
         Ok(user)
     }

@@ -57,6 +57,16 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not after {LIMIT:?}");
 }
 
+/// Whether all threads in this folder of /proc have stopped: `T` follows the name in parentheses, which may have any character in it.
+fn all_stopped(threads: &str) -> bool {
+    let has_stopped = |thread: &Path| {
+        let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, after)| after.trim_start().starts_with('T'))
+    };
+    let all = std::fs::read_dir(threads).expect("it runs");
+    all.flatten().all(|thread| has_stopped(&thread.path()))
+}
+
 /// Whether etcd is installed. Where it is not, it says that the test is skipped; CI has to have it.
 ///
 /// # Panics
@@ -227,9 +237,15 @@ impl Etcd {
         kill_process(pid, signal).expect("signalled");
     }
 
-    /// A member stands still, its connections stay.
+    /// A member stands still, its connections stay. It does when this returns: a thread that runs meanwhile may still answer.
+    ///
+    /// # Panics
+    /// When it does not after [`LIMIT`].
     pub fn freeze(&self, number: usize) {
         self.signal(number, Signal::STOP);
+        let child = self.members[number].child.as_ref().expect("it runs");
+        let threads = format!("/proc/{}/task", child.id());
+        wait_for("it stands still", || all_stopped(&threads));
     }
 
     /// And goes on.

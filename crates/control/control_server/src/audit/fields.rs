@@ -287,7 +287,7 @@ fn shown(value: &Value) -> Value {
     Value::String(short)
 }
 
-/// A value without the secrets in it. Of an address that is called on the web the path is one: whoever has it is let in.
+/// A value without the secrets in it.
 fn hidden(name: &str, value: &Value) -> Value {
     match value {
         _ if SECRETS.contains(&name) && !is_nothing(value) => Value::String(REDACTED.into()),
@@ -296,19 +296,37 @@ fn hidden(name: &str, value: &Value) -> Value {
             Value::Object(fields.collect())
         }
         Value::Array(list) => Value::Array(list.iter().map(|value| hidden(name, value)).collect()),
-        Value::String(text) if text.starts_with("https://") || text.starts_with("http://") => {
-            Value::String(origin(text))
+        // What cannot be one may be half of one, typed in the wrong place.
+        Value::String(text) if name == "url" && !text.is_empty() && !text.contains("://") => {
+            Value::String(REDACTED.into())
         }
+        Value::String(text) => Value::String(without_secrets(text)),
         _ => value.clone(),
     }
 }
 
-fn origin(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    // A name and password before the host are secrets, too.
-    let host = host.rsplit('@').next().unwrap_or_default();
-    let path = if rest.len() > host.len() { "/…" } else { "" };
+/// A text that may be an address, without the secrets that addresses have in them: a name and password before the host, what follows a
+/// question mark, and of one that is called on the web the path, too: whoever has it is let in.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    // Also where a password has a slash in it that should have been written otherwise.
+    let (authority, path) = match path.rsplit_once('@') {
+        Some((_, after)) => after.split_at(after.find(['/', '?', '#']).unwrap_or(after.len())),
+        None => (authority, path),
+    };
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let path = if scheme.to_ascii_lowercase().ends_with("iscsi") {
+        match path.split_once(['?', '#']) {
+            Some((path, _)) => format!("{path}?…"),
+            None => path.to_owned(),
+        }
+    } else if path.is_empty() {
+        String::new()
+    } else {
+        "/…".to_owned()
+    };
     format!("{scheme}://{host}{path}")
 }
 
@@ -456,6 +474,28 @@ mod tests {
         assert_eq!(lines(&given), ["log: - > true", "size_bytes: - > 2"]);
         let changed = Fields::between(&json!({ "size_bytes": 1 }), &json!({ "size_bytes": 2 }));
         assert_eq!(lines(&changed.and(given)), ["size_bytes: 1 > 2", "log: - > true"]);
+    }
+
+    #[test]
+    fn addresses_keep_no_secret() {
+        for (address, told) in [
+            ("HTTPS://hooks.example/SEED", "HTTPS://hooks.example/…"),
+            (" https://me:SEED@host:1/SEED?SEED", " https://host:1/…"),
+            ("https://host?SEED", "https://host/…"),
+            ("https://host", "https://host"),
+            (
+                "iscsi://user%25SEED@host:3260/iqn.2026-01.org.example:t/1?target_password=SEED",
+                "iscsi://host:3260/iqn.2026-01.org.example:t/1?…",
+            ),
+            ("iscsi://user%SE/ED@host/iqn.x/0", "iscsi://host/iqn.x/0"),
+            ("disk=iscsi://u%SEED@[2001:db8::1]:3260/iqn.x/0", "disk=iscsi://[2001:db8::1]:3260/iqn.x/0"),
+            ("/dev/sdb", "/dev/sdb"),
+        ] {
+            assert_eq!(without_secrets(address), told);
+        }
+        let given =
+            Fields::given(&json!({ "url": "hooks.example/SEED", "disks": ["iscsi://u%SEED@h/iqn.x/0"] }));
+        assert!(!format!("{given:?}").contains("SEED"), "{given:?}");
     }
 
     #[test]

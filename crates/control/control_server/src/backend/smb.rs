@@ -49,7 +49,9 @@ pub trait SmbAdministration: Send + Sync + 'static {
     fn share_update(&self, by: Remote, name: String, update: ShareUpdate) -> Work<'_, ()>;
     /// Takes a share away; whoever asks has been asked whether it is sure.
     fn share_delete(&self, by: Remote, name: String) -> Work<'_, ()>;
-    /// Writes down what somebody has changed otherwise. Blocks on the data directory's disk.
+    /// An entry for the record of what somebody has changed otherwise, unless there are too many of its kind. Waits for no disk.
+    fn admit(&self, entry: AuditEntry) -> Option<AuditEntry>;
+    /// Writes an entry down that was admitted. Blocks on the data directory's disk.
     fn record(&self, entry: AuditEntry);
     /// One more change is not written down, as too many wait for the disk.
     fn miss(&self);

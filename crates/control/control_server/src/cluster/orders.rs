@@ -214,7 +214,13 @@ impl Cluster {
                 Ok(order) if !at_work.is_first && (order.answer.is_some() || at_work.has(&left.key)) => {}
                 // Of the life before: nobody knows how far it came, and who asked has been told that it does not answer.
                 _ => {
-                    let gone = Transaction { steps: vec![Step::Delete(left.key)], ..Transaction::default() };
+                    // It may be answered by now: then it is for whoever asked to take away.
+                    let conditions = vec![Condition::Modified(left.key.clone(), left.modified)];
+                    let gone = Transaction {
+                        conditions,
+                        steps: vec![Step::Delete(left.key)],
+                        ..Transaction::default()
+                    };
                     self.store.transact(gone).await?;
                 }
             }

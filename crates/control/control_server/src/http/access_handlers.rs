@@ -80,7 +80,8 @@ async fn log_in(
         );
         return Err(problem.into());
     };
-    // What somebody types as a name may be a password: only names that there are get into the record.
+    // What somebody types as a name may be a password: only names that there are get into the record, and nothing of what was sent.
+    subject.given(&serde_json::Value::Null);
     subject.names(node.user_show(&user).ok().map(|user| user.name));
     let (asker, secret) = node.log_in(&user, &password, from)?;
     subject.asker(asker.clone());

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::access::Asker;
-use crate::audit::fields::{Fields, secrets_of};
+use crate::audit::fields::{Fields, secrets_of, without_secrets};
 
 /// What a body that is not taken is said to be, before what is wrong with it. That may repeat what somebody has typed in the wrong place.
 pub(crate) const BODY: &str = "The request's body";
@@ -41,7 +41,7 @@ pub(super) struct Learned {
 impl Subject {
     /// What it is about.
     pub(crate) fn names(&self, names: impl IntoIterator<Item = String>) {
-        self.0.lock().names.extend(names);
+        self.0.lock().names.extend(names.into_iter().map(|name| without_secrets(&name)));
     }
 
     /// Who it was, where that comes out only now.

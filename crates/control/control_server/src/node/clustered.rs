@@ -372,10 +372,11 @@ impl Node {
     /// # Errors
     /// When it cannot be read: what was known goes on.
     async fn catch_up(&self) -> Result<(), Problem> {
-        if self.config.catch_up()? {
+        let caught_up = self.config.catch_up();
+        if self.config.take_news() {
             self.serve_by_new_config().await;
         }
-        Ok(())
+        caught_up
     }
 
     async fn serve_by_new_config(&self) {
@@ -395,9 +396,8 @@ impl Node {
     /// understand (of a newer release) keeps no pool away: it serves by the one that it knows.
     pub(super) fn catch_up_before_restoring(&self) -> Result<(), Problem> {
         match self.config.catch_up() {
-            Ok(false) => {}
-            Ok(true) => {
-                if let Some(node) = self.arc() {
+            Ok(()) => {
+                if let Some(node) = self.arc().filter(|node| node.config.take_news()) {
                     tokio::spawn(async move { node.serve_by_new_config().await });
                 }
             }

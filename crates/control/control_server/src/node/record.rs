@@ -5,10 +5,17 @@ use control_api::{AuditEntry, Code, Problem};
 use super::Node;
 
 impl Node {
-    /// Writes down what somebody has done.
+    /// Writes down what somebody has done. Blocks on the data directory's disk.
     pub(crate) fn record(&self, entry: AuditEntry) {
+        if let Some(entry) = self.admit(entry) {
+            self.audit().write(entry);
+        }
+    }
+
+    /// An entry with its time, unless there are too many of its kind. Waits for no disk.
+    pub(crate) fn admit(&self, entry: AuditEntry) -> Option<AuditEntry> {
         let (now, wall) = self.clocks();
-        self.audit().write(AuditEntry { time: wall, ..entry }, now);
+        self.audit().admits(&entry, now).then_some(AuditEntry { time: wall, ..entry })
     }
 
     /// The newest entries of the record, the newest first.

@@ -58,7 +58,7 @@ impl Node {
             |config: &Config| config.shares.iter().any(|share| !share.permissions.iter().all(is_settled));
         let Ok(users) = self.users() else { return };
         // Whom this node does not know yet may be there all the same.
-        if users.is_behind() || !self.config.with(named) {
+        if !self.config.with(named) || users.catch_up().is_err() || users.is_behind() {
             return;
         }
         let directory = users.snapshot();

@@ -118,9 +118,13 @@ impl SmbAdministration for Node {
         Box::pin(self.recorded(by, ("share_delete", "RPC NetrShareDel"), name, Fields::default(), work))
     }
 
+    fn admit(&self, entry: AuditEntry) -> Option<AuditEntry> {
+        self.admit(entry)
+    }
+
     fn record(&self, entry: AuditEntry) {
         self.tell_changed(&entry);
-        self.record(entry);
+        self.audit().write(entry);
     }
 
     fn miss(&self) {

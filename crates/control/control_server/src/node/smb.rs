@@ -45,10 +45,12 @@ impl Node {
     /// Changes the SMB server.
     pub async fn smb_update(&self, update: SmbUpdate) -> Result<SmbStatus, Problem> {
         let _changing = self.changes.lock().await;
-        let before = self.config.with(|config| config.smb.clone());
+        let mut before = SmbConfig::default();
+        let mut written = SmbConfig::default();
         let added: Vec<String> = update.listen.iter().flatten().cloned().collect();
         self.change(|config| {
             let smb = &mut config.smb;
+            before.clone_from(smb);
             let SmbUpdate {
                 name,
                 domain,
@@ -71,6 +73,7 @@ impl Node {
             smb.max_dialect = max_dialect.unwrap_or(smb.max_dialect);
             smb.interfaces = interfaces.unwrap_or_else(|| smb.interfaces.clone());
             smb.constraints = constraints.unwrap_or_else(|| smb.constraints.clone());
+            written.clone_from(smb);
             Ok(())
         })
         .await?;
@@ -87,7 +90,7 @@ impl Node {
                 "Choose an address of this machine and a port that is free; ports below 1024 are for root. Nothing was changed.",
             );
             self.change(|config| {
-                config.smb = before.clone();
+                put_back(&mut config.smb, &written, &before);
                 Ok(())
             })
             .await?;
@@ -266,4 +269,52 @@ pub(super) fn by_whom(open: &SmbOpen) -> String {
     let away = if open.session.is_none() { ", whose client is away" } else { "" };
     let user = if open.user.is_empty() { "an anonymous client" } else { &open.user };
     format!("{user}{away}")
+}
+
+/// Takes back what a change has `written` in place of what was there `before`, field by field: what somebody else has changed since stays.
+fn put_back(now: &mut SmbConfig, written: &SmbConfig, before: &SmbConfig) {
+    fn one<T: Clone + PartialEq>(now: &mut T, written: &T, before: &T) {
+        if now == written {
+            now.clone_from(before);
+        }
+    }
+    let SmbConfig {
+        name,
+        domain,
+        listen,
+        signing,
+        encryption,
+        multichannel,
+        min_dialect,
+        max_dialect,
+        interfaces,
+        constraints,
+    } = now;
+    one(name, &written.name, &before.name);
+    one(domain, &written.domain, &before.domain);
+    one(listen, &written.listen, &before.listen);
+    one(signing, &written.signing, &before.signing);
+    one(encryption, &written.encryption, &before.encryption);
+    one(multichannel, &written.multichannel, &before.multichannel);
+    one(min_dialect, &written.min_dialect, &before.min_dialect);
+    one(max_dialect, &written.max_dialect, &before.max_dialect);
+    one(interfaces, &written.interfaces, &before.interfaces);
+    one(constraints, &written.constraints, &before.constraints);
+}
+
+#[cfg(test)]
+mod tests {
+    use control_api::Demand;
+
+    use super::*;
+
+    #[test]
+    fn what_is_put_back_is_only_what_was_written() {
+        let before = SmbConfig { domain: "OLD".into(), ..SmbConfig::default() };
+        let written =
+            SmbConfig { domain: "NEW".into(), listen: vec!["192.0.2.1:445".into()], ..before.clone() };
+        let mut now = SmbConfig { encryption: Demand::Required, ..written.clone() };
+        put_back(&mut now, &written, &before);
+        assert_eq!(now, SmbConfig { encryption: Demand::Required, ..before });
+    }
 }

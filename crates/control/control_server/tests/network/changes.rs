@@ -99,7 +99,7 @@ async fn the_whole_configuration_is_told_of_by_what_differs() {
     let mut config = world.local("GET", "/v1/config", &json!({})).await;
     config["target"][0] = target("seeded-chap-secret-2");
     config["initiator_group"] = json!([{ "name": "g", "initiators": ["iqn.2026-11.example:a"] }]);
-    world.local("PUT", "/v1/config", &json!({ "config": config, "confirm": true })).await;
+    world.local("PUT", "/v1/config", &json!({ "config": config, "confirm": "apply" })).await;
     let (told, _, _) = newest(&world).await;
     assert!(told.iter().any(|told| told.starts_with("initiator_group")), "{told:?}");
     assert!(

@@ -69,7 +69,8 @@ impl Node {
             roles(&config.http).into_iter().flatten().any(|name| name.parse::<Sid>().is_err())
         };
         let Ok(users) = self.users() else { return };
-        if !self.config.with(named) {
+        // A group that this node does not know yet may be there all the same.
+        if !self.config.with(named) || users.catch_up().is_err() || users.is_behind() {
             return;
         }
         let directory = users.snapshot();

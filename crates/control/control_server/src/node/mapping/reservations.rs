@@ -36,6 +36,13 @@ impl Node {
     ) -> Result<Done, Problem> {
         let lun = self.lun_config(name)?;
         let Some(held) = self.reservations_of(name) else {
+            // What is durable of one that is not open is not seen here, and stays.
+            let is_open = self.backends.iscsi.write_caches().iter().any(|(open, _)| open == name);
+            if !is_open {
+                let detail = format!("LUN {name} is not open here, and what is reserved of it is not known.");
+                return Err(Problem::new(Code::WrongState, detail)
+                    .todo("Nothing was done. `holdfast status` says why; try again when it is served."));
+            }
             let detail = format!("No initiator has reserved anything of LUN {name}, or is registered.");
             return Err(Problem::new(Code::WrongState, detail).todo("Nothing was done."));
         };
@@ -127,9 +134,9 @@ mod tests {
 
     fn config() -> Config {
         let config = serde_json::json!({
-            "targets": [{ "name": "iqn.2026-01.org.example:t" }],
-            "groups": [{ "name": "a", "initiators": [A] }, { "name": "b", "initiators": [B] }],
-            "luns": [{ "name": "l", "volume": "v", "path": "/l", "map": [
+            "target": [{ "name": "iqn.2026-01.org.example:t" }],
+            "initiator_group": [{ "name": "a", "initiators": [A] }, { "name": "b", "initiators": [B] }],
+            "lun": [{ "name": "l", "volume": "v", "path": "/l", "map": [
                 { "target": "iqn.2026-01.org.example:t", "number": 0, "group": "a" },
                 { "target": "iqn.2026-01.org.example:t", "number": 0, "group": "b" },
             ]}],

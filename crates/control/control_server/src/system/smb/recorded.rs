@@ -82,6 +82,8 @@ impl NodeView {
     /// Writes an entry down, on another thread.
     fn write_down(&self, entry: AuditEntry) {
         let Some(node) = self.node() else { return };
+        // Before it takes a place: what is refused to somebody keeps nothing of others from being written down.
+        let Some(entry) = node.admit(entry) else { return };
         let waiting = self.recording.clone();
         if waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
             waiting.fetch_sub(1, Ordering::Relaxed);

@@ -408,7 +408,7 @@ async fn a_volume_that_does_not_answer_holds_up_its_own_shares_only() {
     let bench = Bench::new();
     bench.user("alice");
     bench.folder("vms").await;
-    let config = config();
+    let config = bench.settled(&config());
     bench.configure(&config);
     let hurdle: Arc<Hurdle> = Arc::default();
     let slow = hindered(&bench.store, &hurdle);
