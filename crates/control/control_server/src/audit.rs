@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(all.len(), 2 * REFUSED_A_MINUTE as usize + 1 + 2);
         assert_eq!(all[0].object, "x");
         assert_eq!((&*all[1].object, &*all[1].who), ("", "nobody"));
-        assert!(all[1].result.starts_with("5990 attempts"), "{}", all[1].result);
+        assert!(all[1].result.starts_with("5990 refused"), "{}", all[1].result);
     }
 
     /// As where somebody with a token that may only look asks for changes, and as many people as there are guess passwords.

@@ -141,8 +141,9 @@ impl Fields {
     pub(crate) fn sent(changes: Vec<AuditChange>, more: usize) -> Self {
         let mut fields = Self { more, ..Self::default() };
         for AuditChange { field, old, new, secret } in changes {
-            let value = |value: Option<Value>| value.filter(|_| !secret).map(|value| shown(&value));
-            fields.push(AuditChange { field, old: value(old), new: value(new), secret });
+            let value = |value: Option<Value>| value.filter(|_| !secret).map(|value| shown(&field, &value));
+            let (old, new) = (value(old), value(new));
+            fields.push(AuditChange { field, old, new, secret });
         }
         fields
     }
@@ -166,8 +167,8 @@ impl Fields {
         }
         self.push(AuditChange {
             field: field.to_owned(),
-            old: old.map(shown),
-            new: new.map(shown),
+            old: old.map(|old| shown(field, old)),
+            new: new.map(|new| shown(field, new)),
             secret: false,
         });
     }
@@ -233,9 +234,14 @@ fn is_nothing(value: &Value) -> bool {
         || value.as_str().is_some_and(str::is_empty)
 }
 
+/// The last name of a path.
+fn last_name(field: &str) -> &str {
+    field.rsplit('.').next().unwrap_or_default()
+}
+
 /// Whether the last name of a path is that of a secret.
 fn is_secret(field: &str) -> bool {
-    SECRETS.contains(&field.rsplit('.').next().unwrap_or_default())
+    SECRETS.contains(&last_name(field))
 }
 
 /// The elements of a list by what names them; those that share a name, or have none, by their place as well.
@@ -268,9 +274,9 @@ pub(crate) fn name_of(value: &Value) -> Option<String> {
     })
 }
 
-/// A value as it is told: without secrets, and cut.
-fn shown(value: &Value) -> Value {
-    let value = hidden("", value);
+/// A value of a field as it is told: without secrets, and cut.
+fn shown(field: &str, value: &Value) -> Value {
+    let value = hidden(last_name(field), value);
     let text = match &value {
         Value::String(text) if text.len() > VALUE_BYTES => text.clone(),
         Value::Array(_) | Value::Object(_) => {

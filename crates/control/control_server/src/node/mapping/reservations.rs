@@ -134,6 +134,7 @@ mod tests {
 
     fn config() -> Config {
         let config = serde_json::json!({
+            "schema": 1,
             "target": [{ "name": "iqn.2026-01.org.example:t" }],
             "initiator_group": [{ "name": "a", "initiators": [A] }, { "name": "b", "initiators": [B] }],
             "lun": [{ "name": "l", "volume": "v", "path": "/l", "map": [
