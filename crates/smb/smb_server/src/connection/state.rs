@@ -18,8 +18,7 @@ use tokio::sync::Notify;
 use super::answer::{self, Answer, Body, Hashed};
 use super::channel::Channel;
 use super::credits::Credits;
-use crate::peer::Peer;
-use crate::places::Place;
+use crate::peer::{Mail, Peer};
 use crate::session::{Session, Terms, User};
 use crate::shared::Shared;
 
@@ -129,10 +128,15 @@ pub(crate) struct Conn {
     pub(crate) told_break: Cell<bool>,
     /// Why the connection must end.
     pub(crate) fatal: Cell<Option<&'static str>>,
-    /// Held until somebody has logged in.
+    /// Held until somebody has logged in; from then on `peer` has a place of the first who has.
     login: RefCell<Option<LoginSeat>>,
-    /// Held from then on by the first who has.
-    place: RefCell<Option<Place>>,
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        // Others may know the connection for longer.
+        self.peer.give_up_place(None);
+    }
 }
 
 impl Conn {
@@ -152,7 +156,6 @@ impl Conn {
             told_break: Cell::new(false),
             fatal: Cell::new(None),
             login: RefCell::new(login.into()),
-            place: RefCell::new(None),
         }
     }
 
@@ -174,15 +177,26 @@ impl Conn {
     }
 
     /// Somebody is about to log in; if it is the first, the connection counts as its from now on, whatever becomes of its session.
+    /// `lost` is a session of the same user that the client has lost: a connection that has nothing else ends, and its place is this one's.
     ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES when that user may have no more connections.
-    pub(crate) fn take_place(&self, user: &User) -> Result<(), NtStatus> {
-        let mut place = self.place.borrow_mut();
-        if place.is_none() {
-            let taken = self.shared.connection_place(user, self.peer.remote);
-            *place = Some(taken.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?);
+    pub(crate) fn take_place(&self, user: &User, lost: Option<&Session>) -> Result<(), NtStatus> {
+        if self.peer.has_place() {
+            return Ok(());
         }
+        let place = match lost.and_then(|lost| lost.give_up_connection(&self.peer)) {
+            Some((old, place)) => {
+                // Without a place it may not stay, whoever else logs in over it now.
+                old.tell(Mail::Close);
+                place
+            }
+            None => {
+                let taken = self.shared.connection_place(user, self.peer.remote);
+                taken.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?
+            }
+        };
+        self.peer.hold(place);
         Ok(())
     }
 
