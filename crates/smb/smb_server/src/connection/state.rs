@@ -53,8 +53,8 @@ pub(crate) struct Pending {
     pub(crate) async_id: Cell<Option<u64>>,
     /// Whether the packet that the request came in is worked on to its end even if the connection is lost.
     pub(crate) outlives: Rc<Cell<bool>>,
-    /// Told when the request begins to wait for somebody else.
-    waiting: Notify,
+    /// Whether the request waits for somebody else now, and can be given up.
+    waits: Cell<bool>,
     /// Whether it is held back now, and has changed nothing yet.
     held: Cell<bool>,
 }
@@ -79,9 +79,14 @@ impl Pending {
         self.wake.notify_one();
     }
 
-    /// The request begins to wait for somebody else.
-    pub(crate) fn say_waiting(&self) {
-        self.waiting.notify_one();
+    /// The request begins to wait for somebody else, or goes on: then it changes something, and comes to its end.
+    pub(crate) fn say_waiting(&self, waits: bool) {
+        self.waits.set(waits);
+    }
+
+    /// Whether it waits for somebody else.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.get()
     }
 
     /// The request is held back until its turn has come.
@@ -93,11 +98,6 @@ impl Pending {
     /// Whether it is held back.
     pub(crate) fn is_held(&self) -> bool {
         self.held.get()
-    }
-
-    /// Ends when the request begins to wait for somebody else.
-    pub(crate) async fn begins_to_wait(&self) {
-        self.waiting.notified().await;
     }
 
     /// Ends when the request is cancelled.

@@ -9,8 +9,9 @@ use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockL
 use smb_protocol::create::handles::DurableFlags;
 use smb_protocol::directory::{ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter};
 use smb_protocol::file::FileId;
+use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
 use smb_protocol::message::Request;
-use smb_protocol::{Guid, NtStatus};
+use smb_protocol::{Guid, NtStatus, Wire as _};
 use test_layers::OnDrop;
 
 use super::cases::{ME, RWH};
@@ -362,6 +363,56 @@ fn only_its_user_takes_the_place_of_a_connection() {
         let packet = late.last_of_login_as("greedy", theirs.session.get()).await;
         assert_eq!(late.call_bytes(&packet).await.status(), NtStatus::INSUFFICIENT_RESOURCES);
         assert!(theirs.conn.peer.take_mail().is_empty());
+    })
+    .unwrap();
+}
+
+/// A LOCK of what persists is taken, then made durable: that is no wait for another, and needs no place among those that wait.
+#[test]
+fn what_is_locked_already_is_not_refused() {
+    sim::on_shard(async {
+        let world = small();
+        let root = Ask::open("").access(AccessMask::FILE_READ).options(CreateOptions::DIRECTORY_FILE);
+        let watching = world.client_of(GREEDY, 1, VICTIM, "plain").await;
+        let folder = watching.open(&root).await;
+        let mut works = Vec::new();
+        for _ in 0..QUARTER {
+            let mut work = watch(&watching, folder);
+            assert!(shard_runtime::timeout(Duration::from_millis(1), &mut work.future).await.is_none());
+            works.push(work);
+        }
+        let client = world.client_of(GREEDY, 2, VICTIM, "ca").await;
+        client.file("f", b"content").await;
+        let id = client.open(&Ask::open("f").named(ME, DurableFlags::PERSISTENT)).await;
+        let element = |flags| LockElement { offset: 0, length: 4, flags }.to_bytes();
+        let now = element(LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY);
+        let patient = element(LockFlags::EXCLUSIVE);
+        let unlock = element(LockFlags::UNLOCK);
+        for (number, elements) in [(1, &now), (2, &unlock), (3, &patient)] {
+            let request = Request::Lock(LockRequest::new(number << 4 | 1, id, elements));
+            assert_eq!(client.call(&request).await.status(), NtStatus::SUCCESS, "{number}");
+        }
+        // In a compound, too.
+        let (unlock_it, lock_it) = (
+            Request::Lock(LockRequest::new(4 << 4 | 1, id, &unlock)),
+            Request::Lock(LockRequest::new(5 << 4 | 1, id, &now)),
+        );
+        let packet = client.packet(&[&unlock_it, &lock_it, &super::world::read_request(id, 4)]);
+        assert_eq!(client.call_bytes(&packet).await.status(), NtStatus::SUCCESS);
+        for back in [1, 2] {
+            let number = u64::from_le_bytes(packet[24..32].try_into().unwrap()) + 2 - back;
+            assert_eq!(client.answer(number).await.unwrap().status(), NtStatus::SUCCESS, "{back} before it");
+        }
+        // What does wait for another is refused, and holds nothing.
+        let other = client.open(&Ask::open("f").named(Guid([0xc2; 16]), DurableFlags::PERSISTENT)).await;
+        let request = Request::Lock(LockRequest::new(1 << 4 | 1, other, &patient));
+        assert_eq!(client.call(&request).await.status(), NtStatus::INSUFFICIENT_RESOURCES);
+        drop(works);
+        let waits = client.begin(&client.packet(&[&request]));
+        let request = Request::Lock(LockRequest::new(6 << 4 | 1, id, &unlock));
+        assert_eq!(client.call(&request).await.status(), NtStatus::SUCCESS);
+        waits.future.await;
+        assert_eq!(client.answer(waits.last).await.unwrap().status(), NtStatus::SUCCESS);
     })
     .unwrap();
 }
