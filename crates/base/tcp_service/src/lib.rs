@@ -10,8 +10,9 @@
 //!   ReceiveBuffer: lent by the thread while something comes
 //!   SendQueue: small pieces copied into one buffer, large ones as they are ─► one writev
 //! ```
-//! Invariant: a connection holds its seats until it is dropped; a login seat may be given back earlier, when the peer has
-//! proven who it is. It begins in a life of the node, before which nothing of it is read, and ends with that.
+//! Invariants: a connection whose peer is gone without a word ends within minutes, as the system asks whether it is there.
+//! A connection holds its seats until it is dropped; a login seat may be given back earlier, when the peer has proven who it is.
+//! It begins in a life of the node, before which nothing of it is read, and ends with that.
 
 mod answers;
 mod budget;
@@ -30,7 +31,7 @@ pub use budget::{
     ALLOWANCE, Account, Admission, Budget, BudgetUse, CONNECTION, MIN_BUDGET, MIN_PROGRESS, QUIET_SWEEPS,
     SHOWN,
 };
-pub use listeners::{Arrived, Limits, Listeners, Serve};
+pub use listeners::{Arrived, Limits, Listeners, Serve, UNACKNOWLEDGED};
 pub use network::network_of;
 pub use receive_buffer::{RECEIVE_BUFFER, ReceiveBuffer};
 pub use seats::LoginSeat;

@@ -20,6 +20,15 @@ use crate::{Answers, LoginSeat, ShardJob, Spawner, Throttle};
 /// How long nothing is accepted after an error: out of descriptors, mostly, and waiting lets others end.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a peer may have said nothing before the system asks it whether it is there, how often it then asks, and how many questions
+/// may stay without an answer: a machine that has lost its power, or whose flow a NAT has forgotten, is gone after two minutes.
+const ASKED_AFTER: Duration = Duration::from_secs(60);
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+const UNANSWERED: u32 = 6;
+/// How long what was sent may stay unacknowledged, or unread by a peer that takes nothing more: as long. The system's own quarter of an
+/// hour is for peers that nobody waits for.
+pub const UNACKNOWLEDGED: Duration = Duration::from_secs(120);
+
 /// What peers can take at most. For a further connection the one goes that has been there longest without a login; where there is
 /// none, the further one is closed at once.
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +175,20 @@ async fn next(shared: &Shared, socket: &TcpListener) -> io::Result<(TcpStream, S
     Ok((stream, remote, answers.begin().await))
 }
 
+/// Has the system find out that a peer is gone without a word: what it holds would stay with it for ever.
+fn ask_whether_it_is_there(stream: &TcpStream) {
+    let socket = socket2::SockRef::from(stream);
+    let asked = socket2::TcpKeepalive::new()
+        .with_time(ASKED_AFTER)
+        .with_interval(ASKED_EVERY)
+        .with_retries(UNANSWERED);
+    let told =
+        socket.set_tcp_keepalive(&asked).and_then(|()| socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)));
+    if let Err(error) = told {
+        tracing::debug!(%error, "a connection is not asked whether its peer is there");
+    }
+}
+
 /// Gives a connection to a shard; closes it where there is no seat for it, not even one of somebody who has not logged in.
 fn place(
     shared: &Arc<Shared>,
@@ -200,6 +223,7 @@ fn place(
     }
     // Without Nagle: answers leave when they are ready. A failure costs speed only.
     let _ = stream.set_nodelay(true);
+    ask_whether_it_is_there(&stream);
     let Ok(local) = stream.local_addr() else { return };
     let Ok(stream) = stream.into_std() else { return };
     let shard = shared.next_shard.fetch_add(1, Ordering::Relaxed) % shared.spawner.shards().max(1);

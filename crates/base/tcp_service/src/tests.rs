@@ -167,6 +167,32 @@ fn who_says_nothing_keeps_nobody_out() {
     assert_eq!(said, 10);
 }
 
+/// A host that loses its power, or whose flow a NAT forgets, says nothing: the system is to ask it, and to give up.
+#[test]
+fn a_peer_that_is_gone_without_a_word_is_found_out() {
+    let shards = Shards::start(1).unwrap();
+    let limits = Limits { connections: 1, logins: 1, logins_per_address: 1 };
+    let listeners = Listeners::new(Arc::new(shards.all().to_vec()), limits);
+    let (say, said) = mpsc::channel();
+    let say = Mutex::new(say);
+    let serve: Serve = Arc::new(move |arrived| {
+        let socket = socket2::SockRef::from(&arrived.stream);
+        let probes = (
+            socket.keepalive().unwrap(),
+            socket.tcp_keepalive_time().unwrap(),
+            socket.tcp_keepalive_interval().unwrap(),
+            socket.tcp_keepalive_retries().unwrap(),
+        );
+        let _ = say.lock().send((probes, socket.tcp_user_timeout().unwrap()));
+        Box::pin(async {})
+    });
+    let address = listeners.listen(ANY, serve).unwrap();
+    let _stream = std::net::TcpStream::connect(address).unwrap();
+    let (probes, unacknowledged) = said.recv().unwrap();
+    assert_eq!(probes, (true, Duration::from_secs(60), Duration::from_secs(10), 6));
+    assert_eq!(unacknowledged, Some(Duration::from_secs(120)));
+}
+
 #[test]
 fn the_queue_sends_everything_in_order() {
     let shards = Shards::start(1).unwrap();

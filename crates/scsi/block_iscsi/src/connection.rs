@@ -173,28 +173,7 @@ impl Connection {
         (cdb, len): (&[u8], u32),
     ) -> Result<(CommandEnd, Vec<u8>), ClientError> {
         let transfer = if len > 0 { Transfer::In(len) } else { Transfer::None };
-        self.whole(settings, Command { lun, cdb, transfer }, vec![0; len as usize]).await
-    }
-
-    /// The same for one that sends a list.
-    pub(crate) async fn send_list(
-        &mut self,
-        settings: &Settings,
-        lun: [u8; 8],
-        cdb: &[u8],
-        list: Vec<u8>,
-    ) -> Result<(CommandEnd, Vec<u8>), ClientError> {
-        let transfer = Transfer::Out(list.len() as u32);
-        self.whole(settings, Command { lun, cdb, transfer }, list).await
-    }
-
-    async fn whole(
-        &mut self,
-        settings: &Settings,
-        command: Command<'_>,
-        buffer: Vec<u8>,
-    ) -> Result<(CommandEnd, Vec<u8>), ClientError> {
-        let mut buffer = One(buffer);
+        let (command, mut buffer) = (Command { lun, cdb, transfer }, One(vec![0; len as usize]));
         let begun = settings.clock.now();
         let (mut ended, mut started) = (Vec::new(), false);
         loop {

@@ -3,8 +3,8 @@
 use block_device::spc;
 use iscsi_client::{ClientError, CommandEnd, answer, status};
 use scsi_defs::answer::{
-    Capacity, Thin, answering_aborted, blocks_per_physical, most_blocks, most_unmapped, rotates, thin,
-    unit_names, unmapped_are_zeros, write_cache, write_protect_and_fua,
+    Capacity, Thin, blocks_per_physical, most_blocks, most_unmapped, rotates, thin, unit_names,
+    unmapped_are_zeros, write_cache, write_protect_and_fua,
 };
 use scsi_defs::request;
 use shard_runtime::sleep;
@@ -55,7 +55,8 @@ struct Asking<'a> {
     lun: [u8; 8],
 }
 
-/// Takes the news that wait for a new session, waits until the unit is ready, and asks what it is.
+/// Takes the news that wait for a new session, waits until the unit is ready, and asks what it is. Nothing of it is changed: it may be
+/// others' who use it, and we may only look.
 pub(crate) async fn greet(
     connection: &mut Connection,
     settings: &Settings,
@@ -64,9 +65,6 @@ pub(crate) async fn greet(
     let mut asking = Asking { connection, settings, lun };
     let started = asking.ready().await?;
     let facts = asking.facts().await?;
-    if !facts.write_protected {
-        asking.have_aborted_answered().await?;
-    }
     Ok(Greeting { facts, started })
 }
 
@@ -180,25 +178,6 @@ impl Asking<'_> {
             most_unmapped,
             most_same,
         })
-    }
-
-    /// Where the unit lets us, it answers commands of ours that another initiator ends (TAS). Where it does not, or somebody has reserved
-    /// it, we find out by ourselves.
-    async fn have_aborted_answered(&mut self) -> Result<(), ClientError> {
-        let len = u32::from(request::CONTROL_MODE_BYTES);
-        let current = self.optional(&request::control_mode(false), len).await?.unwrap_or_default();
-        let changeable = self.optional(&request::control_mode(true), len).await?.unwrap_or_default();
-        let Some((list, lasting)) = answering_aborted(&current, &changeable) else { return Ok(()) };
-        let cdb = request::mode_select(list.len() as u8, lasting);
-        for _ in 0..NEWS {
-            let (end, _) = self.connection.send_list(self.settings, self.lun, &cdb, list.clone()).await?;
-            match verdict(end) {
-                Verdict::Again(_) | Verdict::Cut(_) => {}
-                Verdict::Busy(_) => sleep(PAUSE).await,
-                Verdict::Done | Verdict::Failed(..) => break,
-            }
-        }
-        Ok(())
     }
 
     async fn page(&mut self, page: u8) -> Result<Vec<u8>, ClientError> {

@@ -14,10 +14,11 @@
 //! * A command is sent again only over the session that it was sent over before, after that session was replaced by one of the same
 //!   name and ISID: the target has ended the old one's commands then (RFC 7143 6.3.5), so the first sending cannot land behind the
 //!   second. What must not be done twice (RESERVE, PREEMPT) is never sent again.
-//! * What another initiator ends (PREEMPT AND ABORT, a reset) is not waited for: the unit answers it where it can (TAS), and where it
-//!   cannot we learn of it by its unit attention, which a question brings when no other command does. All that runs in that session is
-//!   ended then (ABORT TASK SET) and begun again, which a fenced disk refuses at once. What was cut short has been carried out or not,
-//!   nobody knows: a write that is refused after that says so, and what must not be done twice fails.
+//! * What another initiator ends (PREEMPT AND ABORT, a reset) is not waited for: the unit answers it where it can (TAS, which is turned
+//!   on when the disk is taken; who only looks at one changes nothing of it), and where it cannot we learn of it by its unit attention,
+//!   which a question brings when no other command does. All that runs in that session is ended then (ABORT TASK SET) and begun again,
+//!   which a fenced disk refuses at once. What was cut short has been carried out or not, nobody knows: a write that is refused after
+//!   that says so, and what must not be done twice fails.
 //! * A command ends with success only when the target said so. What is read is as long as was asked for.
 //! * A target that has started anew may have lost its write cache: when writes were in it that no flush had covered, the disk fails stop
 //!   ([`Poisoned`](block_device::BlockErrorKind::Poisoned)).

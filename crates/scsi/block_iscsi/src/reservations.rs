@@ -7,6 +7,8 @@ use std::sync::Arc;
 use aligned_buffer::IoBuf;
 use block_device::spc::{self, In, Out};
 use block_device::{BlockError, BlockErrorKind, BlockFuture, Reservation, Reservations};
+use scsi_defs::answer::answering_aborted;
+use scsi_defs::request;
 
 use crate::disk::IscsiDisk;
 use crate::lane::{Data, Failure, Lane, Order};
@@ -51,6 +53,32 @@ impl IscsiDisk {
         registration.key = (key != 0).then_some(key);
         registration.lost = false;
         Ok(())
+    }
+
+    /// It is ours now: where the unit can, it answers commands of ours that another initiator ends (TAS), as long as it runs. Where it
+    /// cannot, or has forgotten it, we find out by ourselves, so nothing depends on how this ends.
+    async fn have_aborted_answered(&self) {
+        if self.geometry.read_only {
+            return;
+        }
+        let Some(lane) = self.shared.lanes.first() else { return };
+        let len = usize::from(request::CONTROL_MODE_BYTES);
+        let page = async |changeable| match on(
+            lane,
+            order_in(&request::control_mode(changeable), len).short(),
+        )
+        .await
+        {
+            Ok((Data::In(buf), moved)) => Some(buf.get(..moved)?.to_vec()),
+            _ => None,
+        };
+        if let Some(current) = page(false).await
+            && let Some(changeable) = page(true).await
+            && let Some(list) = answering_aborted(&current, &changeable)
+        {
+            let cdb = request::mode_select(list.len() as u8);
+            let _ = on(lane, Order::new(&cdb, Data::Out(IoBuf::copy_from(&list).freeze()))).await;
+        }
     }
 
     async fn step(&self, action: Out, keys: (u64, u64), doing: &'static str) -> Result<(), BlockError> {
@@ -106,7 +134,11 @@ impl Reservations for IscsiDisk {
     }
 
     fn reserve(&self, key: u64) -> BlockFuture<'_, ()> {
-        Box::pin(self.step(Out::Reserve, (key, 0), "reserve"))
+        Box::pin(async move {
+            self.step(Out::Reserve, (key, 0), "reserve").await?;
+            self.have_aborted_answered().await;
+            Ok(())
+        })
     }
 
     fn preempt_and_abort(&self, key: u64, victim: u64) -> BlockFuture<'_, ()> {
@@ -115,7 +147,9 @@ impl Reservations for IscsiDisk {
                 // It would take the registrations of our other lanes away.
                 return Err(BlockError::new(BlockErrorKind::Unsupported, "preempt oneself").on(self.name()));
             }
-            self.step(Out::PreemptAndAbort, (key, victim), "preempt and abort").await
+            self.step(Out::PreemptAndAbort, (key, victim), "preempt and abort").await?;
+            self.have_aborted_answered().await;
+            Ok(())
         })
     }
 }

@@ -52,13 +52,26 @@ fn beside(rig: &Rig) -> Initiator {
     i
 }
 
-/// Sets whether the unit answers commands that are ended for others; what it says of it before.
-fn answers_aborted(i: &mut Initiator, on: bool) -> bool {
+/// The control mode page, behind its header.
+fn control_mode(i: &mut Initiator) -> Vec<u8> {
     let (len, mut page) = (16, Vec::new());
     i.command(0xc1, &[0x1a, 8, 0x0a, 0, len, 0], len.into(), &[]);
     while page.len() < usize::from(len) {
-        page.extend(i.receive().data);
+        let answer = i.receive();
+        // News of a change, if there is any, comes in place of an answer.
+        if answer.bhs.opcode() == opcode::SCSI_RESPONSE && answer.bhs.0[3] == 2 {
+            i.command(0xc1, &[0x1a, 8, 0x0a, 0, len, 0], len.into(), &[]);
+            continue;
+        }
+        assert!(!answer.data.is_empty(), "status {:02x}", answer.bhs.0[3]);
+        page.extend(answer.data);
     }
+    page
+}
+
+/// Sets whether the unit answers commands that are ended for others; what it says of it before.
+fn answers_aborted(i: &mut Initiator, on: bool) -> bool {
+    let (len, mut page) = (16, control_mode(i));
     let before = page[9] & 0x40 != 0;
     page[..4].fill(0);
     page[4] &= 0x3f;
@@ -70,8 +83,6 @@ fn answers_aborted(i: &mut Initiator, on: bool) -> bool {
 
 /// A node that has the disk is fenced while writes of it are held up at the medium. How its writes end.
 async fn fenced(rig: &Rig, old: &IscsiDisk, new: &IscsiDisk) {
-    reservations(old).register(1).await.unwrap();
-    reservations(old).reserve(1).await.unwrap();
     reservations(new).register(2).await.unwrap();
     rig.gate.hold();
     let writes = join_all((0..WRITES).map(|n| old.write(n * PIECE as u64, data(7), Durability::Durable)));
@@ -108,6 +119,38 @@ async fn in_time(test: impl Future<Output = ()>) {
     assert!(shard_runtime::timeout(LIMIT, test).await.is_some(), "commands that were ended are waited for");
 }
 
+/// Registers a session beside the disks, or takes its registration back: who is registered may set mode pages.
+fn register(i: &mut Initiator, key: u64) {
+    let list = [[0; 8], key.to_be_bytes(), [0; 8]].concat();
+    i.command(0xa1, &[0x5f, 6, 0, 0, 0, 0, 0, 0, list.len() as u8], list.len() as u32, &list);
+    assert_eq!(i.receive().bhs.0[3], 0);
+}
+
+async fn take(disk: &IscsiDisk) {
+    reservations(disk).register(1).await.unwrap();
+    reservations(disk).reserve(1).await.unwrap();
+}
+
+/// A unit that others may use is looked at, and stays as it is until a node takes it: then it is asked to answer what is ended, as
+/// long as it runs.
+#[test]
+fn a_look_at_a_disk_changes_nothing_of_it() {
+    on_shard(async {
+        let rig = Rig::new(Make::default()).await;
+        let mut other = beside(&rig);
+        answers_aborted(&mut other, false);
+        let disk = open(patient(&rig, 1, NEVER)).await.unwrap();
+        assert_eq!(control_mode(&mut other)[9] & 0x40, 0, "opened only");
+        reservations(&disk).register(1).await.unwrap();
+        assert_eq!(control_mode(&mut other)[9] & 0x40, 0, "registered, and nobody's yet");
+        let saved = rig.saved_modes();
+        register(&mut other, 99);
+        reservations(&disk).reserve(1).await.unwrap();
+        assert_eq!(control_mode(&mut other)[9] & 0x40, 0x40, "taken");
+        assert_eq!(rig.saved_modes(), saved, "what the target keeps stays as it was");
+    });
+}
+
 /// The unit is asked to answer what is ended, and does: no question is needed.
 #[test]
 fn a_fenced_nodes_writes_end_with_the_units_answer() {
@@ -115,7 +158,11 @@ fn a_fenced_nodes_writes_end_with_the_units_answer() {
         let rig = Rig::new(Make::default()).await;
         let old = open(patient(&rig, 1, NEVER)).await.unwrap();
         let new = open(patient(&rig, 2, NEVER)).await.unwrap();
-        assert!(answers_aborted(&mut beside(&rig), true), "opening the disk has turned it on");
+        take(&old).await;
+        let mut other = beside(&rig);
+        register(&mut other, 99);
+        assert_ne!(control_mode(&mut other)[9] & 0x40, 0, "who takes the disk has turned it on");
+        register(&mut other, 0);
         in_time(fenced(&rig, &old, &new)).await;
     });
 }
@@ -127,7 +174,11 @@ fn a_fenced_nodes_writes_end_without_an_answer_of_the_unit() {
         let rig = Rig::new(Make::default()).await;
         let old = open(patient(&rig, 1, Duration::from_millis(100))).await.unwrap();
         let new = open(patient(&rig, 2, NEVER)).await.unwrap();
-        answers_aborted(&mut beside(&rig), false);
+        take(&old).await;
+        let mut other = beside(&rig);
+        register(&mut other, 99);
+        answers_aborted(&mut other, false);
+        register(&mut other, 0);
         in_time(fenced(&rig, &old, &new)).await;
     });
 }

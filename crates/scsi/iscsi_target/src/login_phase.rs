@@ -10,7 +10,7 @@ use iscsi_protocol::login::{
     MAX_LOGIN_DATA, Outcome, Refusal,
 };
 use iscsi_protocol::pdu::padded;
-use iscsi_protocol::{BHS_BYTES, Bhs};
+use iscsi_protocol::{BHS_BYTES, Bhs, IscsiName};
 use observe::IoTally;
 use scsi_core::Nexus;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -200,14 +200,18 @@ async fn establish(
         let place = Place { shared, session, cid: subject.cid, taken: false };
         let mut kept = Vec::new();
         if let Some(old) = place.session.peer(subject.cid) {
+            let host = host_of(name, result, peer);
+            take_ahead(&of_connection(shared, portal), &mut kept, &host, |places| {
+                old.gives_up(places, &host)
+            })?;
             // Connection reinstatement: the old one ends, with its commands, before the new one begins.
             old.tell(Message::Close);
-            kept = old.give_up_places();
+            kept.extend(old.give_up_places());
             if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_gone()).await.is_none() {
                 return Err(STAYS);
             }
         }
-        take_connection((shared, portal), result, peer, &mut kept)?;
+        take_connection((shared, portal), &host_of(name, result, peer), peer, &mut kept)?;
         let session = place.take(peer);
         // A target that was changed meanwhile ended the sessions that it would not let in; this connection may have
         // been too late for that, and proved what no longer counts.
@@ -266,23 +270,62 @@ fn still_admitted(config: &TargetConfig, result: &LoginResult) -> Result<(), Ref
     }
 }
 
+/// Who takes the places of a login.
+fn host_of(target: &IscsiName, result: &LoginResult, peer: &Peer) -> Host {
+    Host::new(target, &result.subject.initiator, result.user.as_ref(), peer.remote.ip())
+}
+
+/// Places of which a login needs one.
+struct Needed<'a> {
+    places: &'a Arc<share::Places>,
+    limit: usize,
+    /// How it is refused without.
+    without: Refusal,
+}
+
+fn of_session(target: &Target) -> Needed<'_> {
+    let without = LoginStatus::OUT_OF_RESOURCES.because("it has its share of the target's sessions");
+    Needed { places: &target.places, limit: MAX_SESSIONS_PER_TARGET, without }
+}
+
+fn of_connection<'a>(shared: &'a Shared, portal: &'a Portal) -> [Needed<'a>; 2] {
+    let of_portal = LoginStatus::OUT_OF_RESOURCES.because("it has its share of the portal's connections");
+    let of_node = LoginStatus::OUT_OF_RESOURCES
+        .because("it has its share of the connections that the node has memory for");
+    [
+        Needed { places: &portal.places, limit: MAX_CONNECTIONS_PER_PORTAL, without: of_portal },
+        Needed { places: &shared.places, limit: shared.budget.connections_max(), without: of_node },
+    ]
+}
+
+/// Takes what a login needs beside what it is given by the one that it takes the place of, which `gives_up` tells: that one is not ended
+/// for one that is refused then.
+fn take_ahead(
+    needed: &[Needed<'_>],
+    kept: &mut Vec<share::Place>,
+    host: &Host,
+    gives_up: impl Fn(&Arc<share::Places>) -> bool,
+) -> Result<(), Refusal> {
+    for Needed { places, limit, without } in needed {
+        if !places.is_replaced_by(kept, host) && !gives_up(places) {
+            kept.push(places.take(*limit, host).ok_or(*without)?);
+        }
+    }
+    Ok(())
+}
+
 /// Takes the places of a connection, for as long as it is in its session: of the `kept` ones, if it comes instead of another.
 fn take_connection(
     (shared, portal): (&Shared, &Portal),
-    result: &LoginResult,
+    host: &Host,
     peer: &Peer,
     kept: &mut Vec<share::Place>,
 ) -> Result<(), Refusal> {
-    let host = Host::new(&result.subject.initiator, result.user.as_ref(), peer.remote.ip());
-    let of_portal = portal
-        .places
-        .take_over(kept, MAX_CONNECTIONS_PER_PORTAL, &host)
-        .ok_or(LoginStatus::OUT_OF_RESOURCES.because("it has its share of the portal's connections"))?;
-    let of_node = shared.places.take_over(kept, shared.budget.connections_max(), &host).ok_or(
-        LoginStatus::OUT_OF_RESOURCES
-            .because("it has its share of the connections that the node has memory for"),
-    )?;
-    peer.hold(vec![of_portal, of_node]);
+    let mut places = Vec::with_capacity(2);
+    for needed in of_connection(shared, portal) {
+        places.push(needed.places.take_over(kept, needed.limit, host).ok_or(needed.without)?);
+    }
+    peer.hold(places);
     Ok(())
 }
 
@@ -305,16 +348,17 @@ fn begin(
             && session.isid == subject.isid
             && session.nexus.target_port == result.portal_group
     };
+    let host = host_of(&config.name, result, peer);
     if let Some(old) = sessions.values().find(same) {
         same_user(&config, old, result)?;
+        let [of_portal, of_node] = of_connection(shared, portal);
+        let needed = [of_session(target), of_portal, of_node];
+        take_ahead(&needed, kept, &host, |places| old.gives_up(places, &host))?;
         return Ok(Begun::Old(Arc::clone(old)));
     }
-    let host = Host::new(&subject.initiator, result.user.as_ref(), peer.remote.ip());
-    let place = target
-        .places
-        .take_over(kept, MAX_SESSIONS_PER_TARGET, &host)
-        .ok_or(LoginStatus::OUT_OF_RESOURCES.because("it has its share of the target's sessions"))?;
-    take_connection((shared, portal), result, peer, kept)?;
+    let needed = of_session(target);
+    let place = needed.places.take_over(kept, needed.limit, &host).ok_or(needed.without)?;
+    take_connection((shared, portal), &host, peer, kept)?;
     let tsih = loop {
         let tsih = target.next_tsih.fetch_add(1, Ordering::Relaxed) as u16;
         if tsih != 0 && !sessions.contains_key(&tsih) {

@@ -16,6 +16,7 @@ use crate::limits::{MAX_CONNECTIONS_PER_PORTAL, MAX_LOGINS, MAX_LOGINS_PER_ADDRE
 use crate::listing::{ConnectionInfo, SessionInfo};
 use crate::serve::serve;
 use crate::session::{Message, Peer, Session};
+use crate::share::{Kind, Places};
 use crate::shared::{Portal, Shared, Target};
 
 /// The iSCSI service of a node. Cheap to clone.
@@ -59,7 +60,7 @@ impl IscsiServer {
                 targets: RwLock::new(BTreeMap::new()),
                 entropy,
                 budget,
-                places: Arc::default(),
+                places: Places::of(Kind::Node),
                 throttle: Throttle::default(),
                 next_nexus: AtomicU64::new(1),
                 listeners: Listeners::new(spawner, limits),
@@ -89,7 +90,7 @@ impl IscsiServer {
             return Err(ConfigError::GroupTag);
         }
         let (shared, portal) =
-            (Arc::clone(&self.shared), Portal { group: config.group, places: Arc::default() });
+            (Arc::clone(&self.shared), Portal { group: config.group, places: Places::of(Kind::Portal) });
         let serve: Serve =
             Arc::new(move |arrived| Box::pin(serve(Arc::clone(&shared), arrived, portal.clone())));
         let address = self
@@ -130,7 +131,10 @@ impl IscsiServer {
         }
         let (name, config) = (config.name.clone(), RwLock::new(Arc::new(config)));
         let (sessions, next_tsih) = (Mutex::new(BTreeMap::new()), AtomicUsize::new(1));
-        targets.insert(name, Arc::new(Target { config, sessions, next_tsih, places: Arc::default() }));
+        targets.insert(
+            name,
+            Arc::new(Target { config, sessions, next_tsih, places: Places::of(Kind::Session) }),
+        );
         Ok(())
     }
 

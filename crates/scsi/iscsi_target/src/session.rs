@@ -14,7 +14,7 @@ use scsi_core::{Nexus, ScsiDevice, WireLun};
 use tokio::sync::{oneshot, watch};
 
 use crate::limits::COMMAND_WINDOW;
-use crate::share::Place;
+use crate::share::{Host, Place, Places};
 
 /// What others tell a connection.
 pub(crate) enum Message {
@@ -77,6 +77,11 @@ impl Peer {
     /// Holds these places until the connection leaves its session.
     pub(crate) fn hold(&self, places: Vec<Place>) {
         *self.places.lock() = places;
+    }
+
+    /// Whether what comes instead of it is given one of these places.
+    pub(crate) fn gives_up(&self, places: &Arc<Places>, host: &Host) -> bool {
+        places.is_replaced_by(&self.places.lock(), host)
     }
 
     /// Gives its places to what comes instead of it.
@@ -299,6 +304,12 @@ impl Session {
         self.device.nexus_lost(&self.nexus);
         drop(self.place.lock().take());
         self.ended.send_replace(true);
+    }
+
+    /// Whether what comes instead of it is given one of these places.
+    pub(crate) fn gives_up(&self, places: &Arc<Places>, host: &Host) -> bool {
+        places.is_replaced_by(self.place.lock().as_slice(), host)
+            || self.peers().iter().any(|peer| peer.gives_up(places, host))
     }
 
     /// Gives its places, and those of its connections, to what comes instead of it.

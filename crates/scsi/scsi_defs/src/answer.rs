@@ -107,10 +107,10 @@ pub fn write_cache(bytes: &[u8]) -> Option<bool> {
 /// A bit of the control mode page (0Ah, byte 5): commands that another initiator ends are answered with TASK ABORTED (SPC-4 7.5.8).
 const TASK_ABORTED_STATUS: u8 = 0x40;
 
-/// The parameter list that has the disk answer commands that another initiator ends (TAS), and whether it can be saved; from what it
-/// says of the control mode page as it is, and of what of that can be changed. `None` where it does so already, or cannot.
+/// The parameter list that has the disk answer commands that another initiator ends (TAS); from what it says of the control mode page as
+/// it is, and of what of that can be changed. `None` where it does so already, or cannot.
 #[must_use]
-pub fn answering_aborted(current: &[u8], changeable: &[u8]) -> Option<(Vec<u8>, bool)> {
+pub fn answering_aborted(current: &[u8], changeable: &[u8]) -> Option<Vec<u8>> {
     fn page(bytes: &[u8]) -> Option<&[u8]> {
         let page = bytes.get(4 + usize::from(*bytes.get(3)?)..)?;
         let whole = page.len() >= 12 && page[0] & 0x7f == 0x0a && page[1] == 10;
@@ -124,7 +124,7 @@ pub fn answering_aborted(current: &[u8], changeable: &[u8]) -> Option<(Vec<u8>, 
     list.extend_from_slice(now);
     list[4] &= 0x3f;
     list[4 + 5] |= TASK_ABORTED_STATUS;
-    Some((list, now[0] & 0x80 != 0))
+    Some(list)
 }
 
 /// Whether the disk spins, in the page of block device characteristics (B1h).
@@ -166,11 +166,8 @@ mod tests {
     fn aborted_commands_are_answered_where_that_can_be() {
         let mut current = vec![15, 0, 0x10, 0, 0x8a, 10, 4, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
         let mut may = vec![15, 0, 0x10, 0, 0x8a, 10, 0, 0, 0, 0x40, 0, 0, 0, 0, 0, 0];
-        let (list, saved) = answering_aborted(&current, &may).unwrap();
-        assert_eq!(
-            (&list[..], saved),
-            (&[0, 0, 0, 0, 0x0a, 10, 4, 0x10, 0, 0x40, 0, 0, 0, 0, 0, 0][..], true)
-        );
+        let list = answering_aborted(&current, &may).unwrap();
+        assert_eq!(list, [0, 0, 0, 0, 0x0a, 10, 4, 0x10, 0, 0x40, 0, 0, 0, 0, 0, 0]);
         for cut in 0..16 {
             assert_eq!(answering_aborted(&current[..cut], &may), None);
             assert_eq!(answering_aborted(&current, &may[..cut]), None);

@@ -31,10 +31,10 @@ pub fn control_mode(changeable: bool) -> [u8; 6] {
     [0x1a, 8, if changeable { 0x4a } else { 0x0a }, 0, CONTROL_MODE_BYTES, 0]
 }
 
-/// MODE SELECT (6) of a list of `len` bytes; with `save` it outlives a reset and a loss of power.
+/// MODE SELECT (6) of a list of `len` bytes, which a reset or a loss of power undoes.
 #[must_use]
-pub fn mode_select(len: u8, save: bool) -> [u8; 6] {
-    [0x15, 0x10 | u8::from(save), 0, 0, len, 0]
+pub fn mode_select(len: u8) -> [u8; 6] {
+    [0x15, 0x10, 0, 0, len, 0]
 }
 
 /// READ (16) of `blocks` from `lba`.
@@ -110,10 +110,8 @@ mod tests {
             (parse(&control_mode(true)).op, parse(&control_mode(false)).length()),
             (Op::ModeSense6, 16)
         );
-        assert_eq!(
-            (parse(&mode_select(16, true)).op, parse(&mode_select(16, false)).length()),
-            (Op::ModeSelect6, 16)
-        );
+        let cdb = parse(&mode_select(16));
+        assert_eq!((cdb.op, cdb.length(), cdb.bit(1, 0)), (Op::ModeSelect6, 16, false));
         let cdb = parse(&write_same(5, 6, true));
         assert_eq!((cdb.op, cdb.lba(), cdb.length(), cdb.bit(1, 3)), (Op::WriteSame16, 5, 6, true));
         assert_eq!((parse(&UNMAP).op, parse(&UNMAP).length()), (Op::Unmap, 24));

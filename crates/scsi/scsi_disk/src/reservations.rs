@@ -7,10 +7,15 @@ use scsi_core::Shares;
 use scsi_defs::reservation::{Kind, MAX_PORT_NAME_BYTES, OutParameters};
 use scsi_defs::{Op, Sense, asc, be};
 
-/// Most registrations of a unit: bounds the durable row and READ FULL STATUS (64 KiB).
-pub const MAX_REGISTRATIONS: usize = 256;
-/// What of them one initiator may have, over all its ports and those of the target.
-const SHARES: Shares = Shares { limit: MAX_REGISTRATIONS, kept: MAX_REGISTRATIONS / 4, first: 8 };
+/// Most registrations of a unit. With the longest names the durable row has half a megabyte, which a state table takes; READ FULL STATUS
+/// tells how long it is, and transfers what its allocation length has room for (64 KiB at the most).
+pub const MAX_REGISTRATIONS: usize = 1024;
+/// What of them one initiator may have, over all its ports and those of the target. Whatever has up to [`FITTED`] of them in all
+/// fits, in whichever order its hosts come and however many each of them has: what is kept for others is beyond that.
+const SHARES: Shares = Shares::half_kept(MAX_REGISTRATIONS, 8);
+/// Most registrations of releases that wrote rows up to version 2.
+const FITTED: usize = 256;
+const _: () = assert!(SHARES.open(FITTED - 1) >= FITTED);
 
 /// An initiator port through a target port, as reservations remember it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -338,10 +343,11 @@ impl Reservations {
         Ok(Effects::default())
     }
 
-    /// The durable row (docs/formats/scsi_state.md).
+    /// The durable row (docs/formats/scsi_state.md). Version 3 has more registrations than releases before took.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = b"HFPR\x02".to_vec();
+        let mut out = b"HFPR".to_vec();
+        out.push(if self.registrations.len() > FITTED { 3 } else { 2 });
         let kind = self.reservation.as_ref().map_or(0, |(kind, _)| *kind as u8);
         let holder = self
             .reservation
@@ -364,14 +370,15 @@ impl Reservations {
     /// Reads a durable row; `None` when it is not one.
     #[must_use]
     pub fn decode(row: &[u8]) -> Option<Self> {
-        let (mut rest, has_devices) = match row.strip_prefix(b"HFPR")?.split_first()? {
-            (1, rest) => (rest, false),
-            (2, rest) => (rest, true),
+        let (mut rest, has_devices, most) = match row.strip_prefix(b"HFPR")?.split_first()? {
+            (1, rest) => (rest, false, FITTED),
+            (2, rest) => (rest, true, FITTED),
+            (3, rest) => (rest, true, MAX_REGISTRATIONS),
             _ => return None,
         };
         let (kind, holder, count) = (*rest.first()?, be(rest, 1, 2) as usize, be(rest, 3, 2) as usize);
         rest = rest.get(5..)?;
-        if count > MAX_REGISTRATIONS {
+        if count > most {
             return None;
         }
         let mut out = Self { aptpl: true, ..Self::default() };

@@ -365,5 +365,6 @@ proptest! {
         fuzz::fuzz_state_rows(&data);
         fuzz::fuzz_state_rows(&[b"HFPR\x01", &data[..]].concat());
         fuzz::fuzz_state_rows(&[b"HFPR\x02", &data[..]].concat());
+        fuzz::fuzz_state_rows(&[b"HFPR\x03", &data[..]].concat());
     }
 }

@@ -171,9 +171,9 @@ pub struct CreateRequest<'a> {
     pub holder: Arc<dyn Holder>,
     /// Opens of the same application from other clients.
     pub left_behind: &'a [LeftBehind],
-    /// Called when the operation begins to wait for somebody else (a client's acknowledgement): time for an interim
-    /// response. Perhaps more than once.
-    pub on_wait: &'a (dyn Fn() + 'a),
+    /// Called with `true` when the operation begins to wait for somebody else (a client's acknowledgement): time for an interim response,
+    /// and from then on it can be given up. With `false` when it goes on, and changes something. Perhaps more than once.
+    pub on_wait: &'a (dyn Fn(bool) + 'a),
 }
 
 impl<'a> CreateRequest<'a> {
@@ -196,7 +196,7 @@ impl<'a> CreateRequest<'a> {
             on_disk_id: false,
             holder,
             left_behind: &[],
-            on_wait: &|| {},
+            on_wait: &|_| {},
         }
     }
 }

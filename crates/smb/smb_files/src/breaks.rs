@@ -147,7 +147,7 @@ impl Core {
         node: &Node,
         stream: &str,
         by: &By,
-        on_wait: &dyn Fn(),
+        on_wait: &dyn Fn(bool),
     ) -> Result<()> {
         loop {
             let (now, limit) = self.timing();
@@ -179,8 +179,9 @@ impl Core {
             if closes {
                 continue;
             }
-            on_wait();
+            on_wait(true);
             self.wait_changed(changed, deadline).await;
+            on_wait(false);
         }
     }
 

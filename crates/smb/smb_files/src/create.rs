@@ -67,7 +67,7 @@ impl FileSystem {
     }
 
     async fn create_for(&self, own: &OwnRequest, asker: &Asker) -> Result<Created> {
-        let on_wait = || asker.waits();
+        let on_wait = |waits| asker.waits(waits);
         let request = own.request(&on_wait)?;
         let plan = Plan::new(&own.caller, &request, asker)?;
         let root = self.core.share_root(own.caller.share.root).await?;

@@ -28,7 +28,7 @@ impl Open {
         self: &Arc<Self>,
         buffer: &[u8],
         ex: bool,
-        on_wait: &dyn Fn(),
+        on_wait: &dyn Fn(bool),
     ) -> Result<()> {
         let Ok(info) = RenameInformation::decode(buffer, ex) else {
             return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the new name is not whole");

@@ -14,8 +14,8 @@
 //! * **Dropping** a future cancels what it waits for of others. A change that it has begun comes to its end (`changes`, a CREATE:
 //!   `create::asker`), so that what is known here is what the store has; closing, and whatever changes the file next, waits for it.
 //! * **Opens** live until [`Open::close`]; dropping the `Arc` closes nothing, as the tables keep one too.
-//! * **Waiting.** Whoever needs another client's acknowledgement says so through `on_wait`, and goes on after
-//!   [`BREAK_TIMEOUT`] at the latest.
+//! * **Waiting.** Whoever needs another client's acknowledgement says so through `on_wait`, also that the wait is over, and goes on
+//!   after [`BREAK_TIMEOUT`] at the latest. Only meanwhile is it true of a request that is given up that it has done nothing.
 //! * **Errors** carry the client's status, a reason for the log, and what the client is told besides ([`FileError`]).
 //!   Warnings that carry output (BUFFER_OVERFLOW, NOTIFY_ENUM_DIR) are `Ok` values.
 //! * **Durable state** of an open is a [`record::OpenRecord`]: made by [`Open::record`], stored by the server, given back to

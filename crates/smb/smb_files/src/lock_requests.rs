@@ -39,12 +39,12 @@ fn range(element: &LockElement) -> ByteRange {
 
 impl Open {
     /// Locks or unlocks ranges (MS-SMB2 3.3.5.14): all locks of a request or none; unlocks up to the first that fails.
-    /// Waits where the only element does not fail immediately; dropping the future is CANCEL.
+    /// Waits where the only element does not fail immediately; dropping the future is CANCEL, while `on_wait` has said that it waits.
     ///
     /// # Errors
     /// LOCK_NOT_GRANTED, RANGE_NOT_LOCKED, INVALID_LOCK_RANGE, INVALID_PARAMETER, ACCESS_DENIED, FILE_CLOSED;
     /// RANGE_NOT_LOCKED also ends a wait whose open is closed.
-    pub async fn lock(self: &Arc<Self>, elements: &[LockElement], on_wait: &dyn Fn()) -> Result<()> {
+    pub async fn lock(self: &Arc<Self>, elements: &[LockElement], on_wait: &dyn Fn(bool)) -> Result<()> {
         if self.directory {
             return refuse(NtStatus::INVALID_PARAMETER, "a directory has no bytes to lock");
         }
@@ -79,7 +79,7 @@ impl Open {
         result
     }
 
-    async fn lock_all(self: &Arc<Self>, elements: &[LockElement], on_wait: &dyn Fn()) -> Result<()> {
+    async fn lock_all(self: &Arc<Self>, elements: &[LockElement], on_wait: &dyn Fn(bool)) -> Result<()> {
         let mut wanted = Vec::with_capacity(elements.len().min(smb_protocol::lock::MAX_LOCKS));
         let mut may_wait = false;
         for element in elements {
@@ -114,8 +114,9 @@ impl Open {
                 }
                 Err(NotTaken::Conflict) => {}
             }
-            on_wait();
+            on_wait(true);
             unlocked.await;
+            on_wait(false);
         }
     }
 

@@ -21,7 +21,12 @@ use crate::share_mode::conflict;
 const ATTEMPTS_MAX: usize = 100;
 
 impl Open {
-    pub(crate) async fn rename(self: &Arc<Self>, buffer: &[u8], ex: bool, on_wait: &dyn Fn()) -> Result<()> {
+    pub(crate) async fn rename(
+        self: &Arc<Self>,
+        buffer: &[u8],
+        ex: bool,
+        on_wait: &dyn Fn(bool),
+    ) -> Result<()> {
         let Ok(info) = RenameInformation::decode(buffer, ex) else {
             return refuse(NtStatus::INFO_LENGTH_MISMATCH, "the new name is not whole");
         };

@@ -77,7 +77,7 @@ impl Open {
         self: &Arc<Self>,
         class: FileClass,
         buffer: &[u8],
-        on_wait: &dyn Fn(),
+        on_wait: &dyn Fn(bool),
     ) -> Result<()> {
         if self.is_closed() {
             return refuse(NtStatus::FILE_CLOSED, "the file is closed");

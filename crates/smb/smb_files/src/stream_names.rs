@@ -83,7 +83,7 @@ impl Open {
     pub(crate) async fn rename_stream(
         self: &Arc<Self>,
         info: &RenameInformation<'_>,
-        on_wait: &dyn Fn(),
+        on_wait: &dyn Fn(bool),
     ) -> Result<()> {
         let Ok(text) = info.name.to_string() else {
             return refuse(NtStatus::INVALID_PARAMETER, "the stream's name is not UTF-16");

@@ -7,6 +7,7 @@
 //!   receive ─► Packet ─► open (decrypt) ─► Chain (message numbers checked) ─► commands ─► answer ─► transmit
 //! ```
 
+mod ages;
 pub(crate) mod answer;
 pub(crate) mod chain;
 pub(crate) mod channel;
@@ -30,13 +31,14 @@ use smb_protocol::framing::Packet as PacketKind;
 use smb_protocol::header::Routing;
 use smb_protocol::transform::{TRANSFORM_BYTES, TransformHeader};
 use smb_protocol::{Command, Header, compound};
-use tcp_service::{Account, Admission, Answers, LoginSeat};
+use tcp_service::{Account, Admission, Answers, LoginSeat, UNACKNOWLEDGED};
 use tokio::net::TcpStream;
 
 use crate::commands;
-use crate::limits::{LOGIN_TIMEOUT, MAX_COMPOUND, SEND_HIGH_WATER, UNACKNOWLEDGED_MAX, WORK_HIGH_WATER};
+use crate::limits::{MAX_COMPOUND, SEND_HIGH_WATER, UNACKNOWLEDGED_MAX, WORK_HIGH_WATER};
 use crate::peer::{Mail, Peer};
 use crate::shared::Shared;
+use ages::{Age, Ages};
 use chain::Chain;
 use channel::Channel;
 use expected::{expected, holds_while_it_waits};
@@ -57,6 +59,8 @@ enum End {
     Protocol(&'static str),
     /// No user logged in in time.
     NoLogin,
+    /// Nobody is logged in any more.
+    NoSession,
     /// The node has no memory for more requests or connections, and this one was the newest or stood still.
     NoMemory,
     /// We were told to.
@@ -102,10 +106,10 @@ pub(crate) struct Connection {
     /// Bytes received and sent.
     moved: u64,
     tick: Pin<Box<dyn Future<Output = ()>>>,
-    age: Duration,
+    ages: Ages,
     /// Ticks for which the client has to hear soon: it was told of a break.
     urgent: u32,
-    patience: Option<Duration>,
+    patience: Duration,
 }
 
 /// Serves a connection to its end.
@@ -129,9 +133,9 @@ pub(crate) async fn serve(
         starved: false,
         moved: 0,
         tick: Box::pin(shard_runtime::sleep(TICK)),
-        age: Duration::ZERO,
+        ages: Ages::default(),
         urgent: 0,
-        patience: None,
+        patience: UNACKNOWLEDGED,
     };
     // Also when this task is dropped: a session must not believe in a connection that is gone.
     let leaving = Leaving(Rc::clone(&conn));
@@ -188,12 +192,12 @@ impl Connection {
         while rest.next().await.is_some() {}
     }
 
-    /// Sets how long the network may leave unacknowledged what we send; `None` is as long as the system likes.
-    fn set_patience(&mut self, patience: Option<Duration>) {
+    /// Sets how long the network may leave unacknowledged what we send.
+    fn set_patience(&mut self, patience: Duration) {
         if self.patience != patience {
             self.patience = patience;
             // Where it cannot be had, the system's quarter of an hour is what there is.
-            let _ = socket2::SockRef::from(&*self.stream).set_tcp_user_timeout(patience);
+            let _ = socket2::SockRef::from(&*self.stream).set_tcp_user_timeout(Some(patience));
         }
     }
 
@@ -202,13 +206,14 @@ impl Connection {
         self.account.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = Box::pin(shard_runtime::sleep(TICK));
-            self.age += TICK;
-            if self.age >= LOGIN_TIMEOUT && !self.conn.is_logged_in() {
-                return Poll::Ready(End::NoLogin);
+            match self.ages.pass(TICK, self.conn.is_logged_in(), self.conn.peer.carries() > 0) {
+                Age::InTime => {}
+                Age::NoLogin => return Poll::Ready(End::NoLogin),
+                Age::NoSession => return Poll::Ready(End::NoSession),
             }
             self.urgent = self.urgent.saturating_sub(1);
             if self.urgent == 0 {
-                self.set_patience(None);
+                self.set_patience(UNACKNOWLEDGED);
             }
         }
         loop {
@@ -255,7 +260,7 @@ impl Connection {
     fn send(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         if self.conn.told_break.take() {
             self.urgent = URGENT_TICKS;
-            self.set_patience(Some(UNACKNOWLEDGED_MAX));
+            self.set_patience(UNACKNOWLEDGED_MAX);
         }
         let mut transmit = self.conn.transmit.borrow_mut();
         if transmit.waiting() == 0 {
@@ -274,7 +279,8 @@ impl Connection {
             Mail::Break { session, notification } => self.conn.tell_break(session, notification),
             // The channel stays to sign the refusals of what still comes.
             Mail::SessionEnded => {}
-            Mail::Close => return Err(End::Told),
+            Mail::Unused if self.conn.peer.carries() > 0 => {}
+            Mail::Unused | Mail::Close => return Err(End::Told),
             Mail::Abandon => {
                 // What waits to be sent is for nobody, and the system is not to try for minutes.
                 let _ = socket2::SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO));

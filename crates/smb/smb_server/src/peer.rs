@@ -1,11 +1,14 @@
 //! A connection as other threads see it: where to, and a box for mail.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use smb_protocol::oplock::BreakNotification;
+use smb_protocol::security::sid::Sid;
+
+use crate::places::Place;
 
 /// What a connection is told from outside.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,8 @@ pub(crate) enum Mail {
     },
     /// A session has ended elsewhere (logged off on another channel, replaced, closed by the administrator).
     SessionEnded,
+    /// Its client says that it has lost a session which it had over this connection: close it, unless it carries another one.
+    Unused,
     /// Close the connection.
     Close,
     /// End it without a word: the address that the client came to is another machine's by now.
@@ -47,6 +52,10 @@ pub(crate) struct Peer {
     gone: AtomicBool,
     /// Whether somebody who has proven who it is has logged in over it.
     is_client: AtomicBool,
+    /// Sessions that it is a channel of and that have not ended.
+    carries: AtomicUsize,
+    /// Its place among all connections.
+    place: Mutex<Option<Place>>,
 }
 
 impl Peer {
@@ -61,7 +70,42 @@ impl Peer {
             mail: Mutex::new(Vec::new()),
             gone: AtomicBool::new(false),
             is_client: AtomicBool::new(false),
+            carries: AtomicUsize::new(0),
+            place: Mutex::new(None),
         }
+    }
+
+    /// It becomes a channel of a session.
+    pub(crate) fn begins_to_carry(&self) {
+        self.carries.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It is a channel no more of a session that it was one of, or that has ended.
+    pub(crate) fn carries_no_more(&self) {
+        self.carries.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// How many sessions there are on it.
+    pub(crate) fn carries(&self) -> usize {
+        self.carries.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn has_place(&self) -> bool {
+        self.place.lock().is_some()
+    }
+
+    /// Holds its place among all connections, until that is given up.
+    pub(crate) fn hold(&self, place: Place) {
+        *self.place.lock() = Some(place);
+    }
+
+    /// Gives its place up; with `user` only when it is that user's.
+    pub(crate) fn give_up_place(&self, user: Option<Sid>) -> Option<Place> {
+        let mut place = self.place.lock();
+        if user.is_some_and(|user| place.as_ref().is_none_or(|place| place.user != user)) {
+            return None;
+        }
+        place.take()
     }
 
     /// Somebody has logged in and has proven who it is; says whether that is the first time.
@@ -99,7 +143,7 @@ impl Peer {
                 breaks.push((*session, *notification));
                 false
             }
-            Mail::SessionEnded | Mail::Close | Mail::Abandon => true,
+            Mail::SessionEnded | Mail::Unused | Mail::Close | Mail::Abandon => true,
         });
         breaks
     }

@@ -4,16 +4,20 @@
 //! more entry as long as
 //!
 //! ```text
-//!   it holds fewer than FEW, and one is free              FEW = a 4096th of the table, at least 1
+//!   it holds fewer than few, and one is free              few = a 4096th of the table, at least 1
 //!   or it holds less than a quarter of the table,
 //!      and less than is free above the reserve            reserve = a 16th of the table
 //! ```
+//! Of connections few is 16, or a 64th where there are not a thousand, and the reserve a quarter: there are not many of them, and one
+//! host has several ways, and several that died with it and are not known to be dead yet.
+//!
 //! What follows from that:
 //! * One user alone never holds more than a quarter, and never keeps another one from its first entries.
 //! * The fuller a table is, the less somebody must hold to get more: whoever holds most is refused first. A user that holds no more than
-//!   FEW is refused by a full table only.
-//! * The reserve goes to users who hold fewer than FEW, so to fill the table takes 256 users who act together. Of a table that some have
-//!   filled as far as they can, each newcomer gets FEW.
+//!   few is refused by a full table only.
+//! * The reserve goes to users who hold fewer than few, so to fill the table takes 256 users who act together (of connections, 16 at the
+//!   least). Of a table that some have filled as far as they can, each newcomer gets few.
+//! * A connection that only carried a session which its client has lost gives its place to that in which the client comes back.
 //!
 //! What a restart or a takeover brings back was promised to its client: it counts, and is never refused.
 
@@ -29,17 +33,37 @@ use crate::limits::{MAX_CONNECTIONS, MAX_OPENS, MAX_SESSIONS, MAX_TREES, MAX_WAI
 
 /// One user holds no more than one in so many entries.
 const SHARE: usize = 4;
-/// The part of a table that only those get who hold few: one in so many.
-const RESERVE: usize = 16;
-/// The part of a table that is few: one in so many.
-const FEW: usize = 4096;
+/// What of a table only those get who hold few, and how many are few.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// One in so many entries.
+    reserve: usize,
+    /// One in so many entries…
+    few: usize,
+    /// … or so many, …
+    at_least: usize,
+    /// … as long as that is no more than one in so many.
+    at_most: usize,
+}
+
+/// Of tables with many entries.
+const OF_MANY: Kept = Kept { reserve: 16, few: 4096, at_least: 1, at_most: 1 };
+/// Of connections: a host has eight ways, and eight that have died.
+const OF_CONNECTIONS: Kept = Kept { reserve: 4, few: 4096, at_least: 16, at_most: 64 };
+
+impl Kept {
+    fn few_of(self, limit: usize) -> usize {
+        (limit / self.few).max(self.at_least.min(limit / self.at_most)).max(1)
+    }
+}
+
 /// A user's refusals are told once in this time.
 const TELL: Duration = Duration::from_secs(60);
 /// Users of whom it is known when their refusals were told last; those of further ones are not told.
 const TOLD_MAX: usize = 1024;
 
 /// How many entries there are, and how many each user has.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Count {
     taken: usize,
     /// Invariant: the sum is `taken`, and none is 0.
@@ -68,11 +92,10 @@ impl Count {
 }
 
 /// Whether somebody who holds `mine` of a table in which `taken` of `limit` entries are taken may have one more.
-fn admits(limit: usize, taken: usize, mine: usize) -> bool {
+fn admits(kept: Kept, limit: usize, taken: usize, mine: usize) -> bool {
     let free = limit.saturating_sub(taken);
-    let few = (limit / FEW).max(1);
-    let most = (limit / SHARE).min(free.saturating_sub(limit / RESERVE));
-    free > 0 && (mine < few || mine < most)
+    let most = (limit / SHARE).min(free.saturating_sub(limit / kept.reserve));
+    free > 0 && (mine < kept.few_of(limit) || mine < most)
 }
 
 /// The entries of a table.
@@ -80,13 +103,15 @@ pub(crate) struct Places {
     /// What they are, for the log.
     pub(crate) what: &'static str,
     pub(crate) limit: usize,
+    kept: Kept,
     count: Arc<Mutex<Count>>,
 }
 
 /// An entry that a user has; dropping it gives it back.
+#[derive(Debug)]
 pub(crate) struct Place {
     count: Arc<Mutex<Count>>,
-    user: Sid,
+    pub(crate) user: Sid,
 }
 
 impl Drop for Place {
@@ -97,7 +122,12 @@ impl Drop for Place {
 
 impl Places {
     fn new(what: &'static str, limit: usize) -> Self {
-        Self { what, limit, count: Arc::default() }
+        Self { what, limit, kept: OF_MANY, count: Arc::default() }
+    }
+
+    /// Connections.
+    fn of_connections(limit: usize) -> Self {
+        Self { kept: OF_CONNECTIONS, ..Self::new("connections", limit) }
     }
 
     fn place(&self, user: Sid) -> Place {
@@ -109,7 +139,7 @@ impl Places {
         let mut count = self.count.lock();
         let (taken, mine) = (count.taken, count.held(user));
         let own = usize::from(gives_up).min(mine);
-        if !admits(limit, taken - own, mine - own) {
+        if !admits(self.kept, limit, taken - own, mine - own) {
             return None;
         }
         count.take(user);
@@ -160,7 +190,7 @@ impl Default for Tables {
             trees: Places::new("tree connects", MAX_TREES),
             opens: Places::new("opens", MAX_OPENS),
             waiting: Places::new("waiting requests", MAX_WAITING),
-            connections: Places::new("connections", MAX_CONNECTIONS),
+            connections: Places::of_connections(MAX_CONNECTIONS),
         }
     }
 }
@@ -175,7 +205,7 @@ impl Tables {
             trees: small("tree connects"),
             opens: small("opens"),
             waiting: small("waiting requests"),
-            connections: small("connections"),
+            connections: Places::of_connections(limit),
         }
     }
 }
@@ -229,7 +259,7 @@ mod tests {
     #[test]
     fn users_in_league_leave_the_reserve() {
         let places = Places::new("things", 65_536);
-        let few = 65_536 / FEW;
+        let few = OF_MANY.few_of(65_536);
         let mut held = Vec::new();
         for user in 0..255 {
             held.extend(all(&places, user));

@@ -144,6 +144,7 @@ impl Session {
             return None;
         }
         channels.push(Arc::clone(peer));
+        peer.begins_to_carry();
         Some(self.next_channel.fetch_add(1, Ordering::Relaxed))
     }
 
@@ -156,13 +157,22 @@ impl Session {
     /// A connection leaves; whether it was the last one.
     pub(crate) fn leave(&self, peer: &Peer) -> bool {
         let mut channels = self.channels.lock();
-        channels.retain(|each| each.id != peer.id);
+        channels.extract_if(.., |each| each.id == peer.id).for_each(|each| each.carries_no_more());
         channels.is_empty()
     }
 
     /// The connections.
     pub(crate) fn channels(&self) -> Vec<Arc<Peer>> {
         self.channels.lock().clone()
+    }
+
+    /// A connection other than `mine` that has nothing but this session, and its place among all connections, if that is the session's
+    /// user's: it stands for that of a client which comes back over `mine`.
+    pub(crate) fn give_up_connection(&self, mine: &Peer) -> Option<(Arc<Peer>, Place)> {
+        let user = self.user().token.user;
+        let channels = self.channels.lock();
+        let mut alone = channels.iter().filter(|peer| peer.id != mine.id && peer.carries() == 1);
+        alone.find_map(|peer| Some((Arc::clone(peer), peer.give_up_place(Some(user))?)))
     }
 
     /// Tells one connection, the first that is alive (MS-SMB2 3.3.4.6: in the order of the channel list); returns its
@@ -231,6 +241,7 @@ impl Session {
             }
             std::mem::take(&mut *channels)
         };
+        channels.iter().for_each(|peer| peer.carries_no_more());
         for peer in channels.iter().filter(|peer| except.is_none_or(|except| except.id != peer.id)) {
             peer.tell(Mail::SessionEnded);
         }

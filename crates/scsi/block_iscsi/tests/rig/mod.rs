@@ -126,6 +126,7 @@ impl BlockDevice for Gate {
 }
 
 pub struct Rig {
+    rows: Arc<Rows>,
     pub gate: Arc<Gate>,
     pub server: IscsiServer,
     pub medium: Arc<MemoryDisk>,
@@ -157,7 +158,8 @@ impl Rig {
         let open = tokio::sync::watch::Sender::new(true);
         let gate = Arc::new(Gate { disk: medium.clone(), open, waiting: AtomicI64::new(0) });
         let backing = Arc::new(DeviceBacking::new(gate.clone()));
-        let unit = LogicalUnit::open(config, backing, Arc::new(Rows::default())).await.unwrap();
+        let rows = Arc::<Rows>::default();
+        let unit = LogicalUnit::open(config, backing, rows.clone()).await.unwrap();
         let device = TargetDevice::new();
         let mapped = MappedUnit { unit: unit.clone(), read_only: false };
         device.configure(vec![Group { luns: BTreeMap::from([(0, mapped)]), ..Group::default() }]);
@@ -168,7 +170,12 @@ impl Rig {
         server.add_target(target).unwrap();
         let address = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
         let address = server.add_portal(address).unwrap();
-        Self { gate, server, medium, unit, address }
+        Self { rows, gate, server, medium, unit, address }
+    }
+
+    /// What the unit keeps of its mode pages.
+    pub fn saved_modes(&self) -> Option<Vec<u8>> {
+        self.rows.0.lock().iter().find(|(key, _)| key.ends_with(b"m")).map(|(_, row)| row.clone())
     }
 }
 

@@ -31,7 +31,22 @@ fn mode() -> Mode {
     Mode { write_cache: true, d_sense: false, tas: true, swp: false }
 }
 
+/// More registrations than there were before version 3.
+fn many() -> Reservations {
+    let each = (0..257_u16).map(|n| {
+        let initiator = format!("iqn.2026-11.org.example:host-{},i,0x80{n:010x}", n / 16);
+        let port = Port { initiator, device: "iqn.2026-01.org.example:disk".into(), target: n % 16 + 1 };
+        Registration { port, key: 0x1122_3344_5566_0000 + u64::from(n) }
+    });
+    let registrations: Vec<_> = each.collect();
+    let reservation = Some((Kind::from_code(5).unwrap(), registrations[256].port.clone()));
+    Reservations { generation: 0, registrations, reservation, aptpl: true }
+}
+
 fn image(version: u32) -> Image {
+    if version == 3 {
+        return kept("scsi_state", version, &[("many", many().encode())]).unwrap();
+    }
     let registered = Reservations { reservation: None, ..reserved(2) };
     let now = [
         ("reserved", reserved(2).encode()),
@@ -57,6 +72,9 @@ fn rows_of_earlier_releases_are_read() {
     }
     let image = image(2);
     assert_eq!(reserved(2).encode(), image.bytes("reserved"), "what is written now is another version");
+    let larger = self::image(3);
+    assert_eq!(Reservations::decode(larger.bytes("many")).as_ref(), Some(&many()));
+    assert_eq!(many().encode(), larger.bytes("many"), "what is written now is another version");
     assert_eq!(Mode::decode(image.bytes("mode")), Some(mode()));
     assert_eq!(mode().encode(), image.bytes("mode"));
     assert_eq!(Sanitize::decode(image.bytes("sanitize")), Some(Sanitize::Failed { may_exit: true }));
@@ -83,10 +101,16 @@ fn a_unit_opens_with_them_and_never_without_what_a_later_release_wrote() {
                     assert_eq!(unit.inner.lock().reservations.registrations, registrations(version));
                 }
                 let mut newer = row;
-                newer[4] = 3;
+                newer[4] = if kind == b'r' { 4 } else { 3 };
                 assert!(open_with(kind, &newer).await.is_err(), "{name}");
             }
         }
+        let row = image(3).bytes("many").to_vec();
+        let unit = open_with(b'r', &row).await.unwrap();
+        assert_eq!(unit.inner.lock().reservations.registrations, many().registrations);
+        let mut newer = row;
+        newer[4] = 4;
+        assert!(open_with(b'r', &newer).await.is_err());
     });
 }
 

@@ -1,6 +1,7 @@
 //! What one initiator leaves to others of what they share of a unit.
 
 use super::*;
+use crate::reservations::Registration;
 use crate::task_set::{MAX_TASKS, SHARES};
 
 fn nexus(id: u64, initiator: &str) -> Arc<Nexus> {
@@ -55,22 +56,86 @@ fn nobody_fills_the_task_set_over_however_many_sessions() {
     });
 }
 
+fn register(state: &mut Reservations, nexus: &Nexus, target: u16, all: &[u16]) -> bool {
+    let list = [[0; 8], 1_u64.to_be_bytes(), [0; 8]].concat();
+    let mut parameters = scsi_defs::reservation::OutParameters::parse(&list, false).unwrap();
+    parameters.all_ports = all.len() > 1;
+    let port = Port { initiator: nexus.initiator_port_name(), device: "iqn.a:disk".into(), target };
+    state.apply(scsi_defs::Op::PrOutRegister, 0, &port, &parameters, all).is_ok()
+}
+
 #[test]
 fn nobody_takes_all_registrations() {
     let greedy: Vec<_> =
         (100..100 + MAX_REGISTRATIONS as u64).map(|id| nexus(id, "iqn.2026-11.example:greedy")).collect();
     let mut state = Reservations::default();
-    let mut register = |nexus: &Nexus| {
-        let list = [[0; 8], 1_u64.to_be_bytes(), [0; 8]].concat();
-        let parameters = scsi_defs::reservation::OutParameters::parse(&list, false).unwrap();
-        let port = Port { initiator: nexus.initiator_port_name(), device: "iqn.a:disk".into(), target: 1 };
-        state.apply(scsi_defs::Op::PrOutRegister, 0, &port, &parameters, &[1]).is_ok()
-    };
-    let got = greedy.iter().filter(|nexus| register(nexus)).count();
+    let got = greedy.iter().filter(|nexus| register(&mut state, nexus, 1, &[1])).count();
     assert!((64..MAX_REGISTRATIONS / 2).contains(&got), "{got}");
     for host in 0..8_u64 {
         let name = format!("iqn.2026-11.example:host-{host}");
-        let ways = (0..8).filter(|way| register(&nexus(1000 + host * 8 + way, &name))).count();
-        assert_eq!(ways, 8, "host {host} registers over all its ways");
+        let ways = (0..8).filter(|way| register(&mut state, &nexus(1000 + host * 8 + way, &name), 1, &[1]));
+        assert_eq!(ways.count(), 8, "host {host} registers over all its ways");
     }
+}
+
+/// A unit that had 256 registrations, in the order in which hosts come, before there were shares.
+#[test]
+fn what_fitted_before_there_were_shares_still_fits() {
+    for (hosts, ports, targets) in [(16, 16, 1), (16, 4, 4), (64, 4, 1), (1, 8, 32), (2, 8, 16), (32, 2, 4)] {
+        let targets: Vec<u16> = (1..=targets).collect();
+        for at_once in [false, true] {
+            let mut state = Reservations::default();
+            for host in 0..hosts {
+                let name = format!("iqn.2026-11.example:host-{host}");
+                for port in 0..ports {
+                    let nexus = nexus(host * 64 + port, &name);
+                    let good = match at_once {
+                        true => register(&mut state, &nexus, 1, &targets),
+                        false => {
+                            targets.iter().all(|target| register(&mut state, &nexus, *target, &[*target]))
+                        }
+                    };
+                    assert!(
+                        good,
+                        "{hosts} hosts, {ports} ports, {}: host {host}, port {port}",
+                        targets.len()
+                    );
+                }
+            }
+            assert_eq!(state.registrations.len(), 256);
+        }
+    }
+}
+
+/// The row of a unit with as much as there can be is no longer than the state table takes, and is read again.
+#[test]
+fn the_largest_row_is_bounded() {
+    let name = |n: usize| format!("{n:0>240}");
+    let registrations: Vec<_> = (0..MAX_REGISTRATIONS)
+        .map(|n| Port { initiator: name(n), device: name(n + 1), target: 1 })
+        .map(|port| Registration { port, key: 1 })
+        .collect();
+    let state = Reservations { registrations, aptpl: true, ..Reservations::default() };
+    let row = state.encode();
+    assert!(row.len() <= file_store::STATE_VALUE_MAX, "{}", row.len());
+    assert_eq!(Reservations::decode(&row).as_ref(), Some(&state));
+    let mut more = state;
+    more.registrations.push(more.registrations[0].clone());
+    assert_eq!(Reservations::decode(&more.encode()), None);
+}
+
+/// An earlier release takes 256 registrations of version 2: it reads what it knows, and refuses the rest by its version.
+#[test]
+fn a_row_says_that_it_has_more_than_earlier_releases_take() {
+    let mut state = Reservations { aptpl: true, ..Reservations::default() };
+    for n in 0..256 {
+        assert!(register(&mut state, &nexus(n, &format!("iqn.a:host-{}", n / 8)), 1, &[1]));
+    }
+    assert_eq!(state.encode()[4], 2);
+    assert!(register(&mut state, &nexus(256, "iqn.a:host-32"), 1, &[1]));
+    let mut row = state.encode();
+    assert_eq!(row[4], 3);
+    assert_eq!(Reservations::decode(&row).map(|state| state.registrations.len()), Some(257));
+    row[4] = 2;
+    assert_eq!(Reservations::decode(&row), None, "no release has written that");
 }

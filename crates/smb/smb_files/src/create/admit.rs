@@ -94,8 +94,10 @@ impl Core {
                 }
                 Look::Wait { closes: true, .. } => {}
                 Look::Wait { deadline, closes: false } => {
-                    (plan.request.on_wait)();
-                    plan.asker.unless_gone(self.wait_changed(changed, deadline)).await?;
+                    (plan.request.on_wait)(true);
+                    let waited = plan.asker.unless_gone(self.wait_changed(changed, deadline)).await;
+                    (plan.request.on_wait)(false);
+                    waited?;
                 }
             }
         };

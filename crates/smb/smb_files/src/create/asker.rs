@@ -22,7 +22,7 @@ use crate::error::{FileError, Result};
 pub(super) struct Asker {
     gone: Cell<bool>,
     left: Notify,
-    /// The CREATE began to wait for somebody else, and who asks has not been told.
+    /// The CREATE waits for somebody else.
     waits: Cell<bool>,
 }
 
@@ -68,19 +68,21 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// Runs `work` for who asks, to its end in any case. `on_wait` is called each time it begins to wait for somebody else.
+/// Runs `work` for who asks, to its end in any case. `on_wait` is called when it begins to wait for somebody else, and when it goes on.
 pub(super) async fn ask<T: 'static>(
     asker: Rc<Asker>,
-    on_wait: &dyn Fn(),
+    on_wait: &dyn Fn(bool),
     work: impl Future<Output = T> + 'static,
 ) -> T {
     // Dropped in the other order: who asks is gone before the work finds itself alone.
     let mut work = pin!(shard_runtime::finish_anyway(work));
     let mut leaving = Leaving(&asker, false);
+    let mut told = false;
     let done = poll_fn(|cx| {
         let polled = work.as_mut().poll(cx);
-        if asker.waits.take() {
-            on_wait();
+        let waits = asker.waits.get();
+        if std::mem::replace(&mut told, waits) != waits {
+            on_wait(waits);
         }
         polled
     })
@@ -132,7 +134,7 @@ impl OwnRequest {
     }
 
     /// The request, which tells `asker` that it waits.
-    pub(super) fn request<'a>(&'a self, on_wait: &'a dyn Fn()) -> Result<CreateRequest<'a>> {
+    pub(super) fn request<'a>(&'a self, on_wait: &'a dyn Fn(bool)) -> Result<CreateRequest<'a>> {
         Ok(CreateRequest {
             name: Utf16::new(&self.name)?,
             desired_access: self.desired_access,
@@ -155,8 +157,8 @@ impl OwnRequest {
 }
 
 impl Asker {
-    /// Takes note that the CREATE waits for somebody else.
-    pub(super) fn waits(&self) {
-        self.waits.set(true);
+    /// Takes note whether the CREATE waits for somebody else.
+    pub(super) fn waits(&self, waits: bool) {
+        self.waits.set(waits);
     }
 }

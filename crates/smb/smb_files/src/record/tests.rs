@@ -85,7 +85,7 @@ fn opens_come_back_after_a_restart() {
         let ask = Ask::open().share(1).lease_v2(1, 7, 0, None);
         let open = f.create("d\\disk", &ask).await.unwrap().open;
         let lock = LockElement { offset: 2, length: 3, flags: LockFlags(0x12) };
-        open.lock(&[lock], &|| {}).await.unwrap();
+        open.lock(&[lock], &|_| {}).await.unwrap();
         let saved = open.record().encode();
         // The process ends here; the store stays.
         let again = restarted(&f);

@@ -61,7 +61,7 @@ fn who_does_not_answer_loses_after_35_seconds() {
         let begin = tokio::time::Instant::now();
         let waits = std::cell::Cell::new(0);
         let name = utf16("f");
-        let on_wait = || waits.set(waits.get() + 1);
+        let on_wait = |begins| waits.set(waits.get() + usize::from(begins));
         let request = CreateRequest {
             on_wait: &on_wait,
             ..CreateRequest::open(Utf16::new(&name).unwrap(), f.told.clone())
@@ -111,7 +111,7 @@ fn who_overwrites_keeps_what_it_was_granted() {
         let second = second.unwrap();
         assert_eq!((oplock(&second), f.told.take()), (OplockLevel::II, vec![]), "no break of its own");
         assert_eq!(second.open.caching(), Granted::Oplock(OplockLevel::II));
-        let more = first.open.set_info(FileClass::ALLOCATION, &[0, 0, 1, 0, 0, 0, 0, 0], &|| {}).await;
+        let more = first.open.set_info(FileClass::ALLOCATION, &[0, 0, 1, 0, 0, 0, 0, 0], &|_| {}).await;
         assert_eq!((more, f.told.take()), (Ok(()), vec![Told::Oplock(OplockLevel::NONE)]), "allocation too");
         first.open.close(false).await.unwrap();
         second.open.close(false).await.unwrap();
@@ -226,7 +226,7 @@ fn writes_locks_and_renames_take_back_what_they_must() {
             length: 1,
             flags: smb_protocol::lock::LockFlags(0x12),
         };
-        b.lock(&[lock], &|| {}).await.unwrap();
+        b.lock(&[lock], &|_| {}).await.unwrap();
         assert_eq!(f.told.take(), [broken(1, RH, 0, true)]);
         f.fs.acknowledge_lease(f.user.client, f.user.token.user, LeaseKey([1; 16]), LeaseState(0)).unwrap();
         a.close(false).await.unwrap();

@@ -12,7 +12,7 @@ use super::*;
 
 async fn dispose(open: &Arc<Open>, delete: bool) -> NtStatus {
     let info = DispositionInformation { delete_pending: delete }.to_bytes();
-    status(open.set_info(FileClass::DISPOSITION, &info, &|| {}).await)
+    status(open.set_info(FileClass::DISPOSITION, &info, &|_| {}).await)
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn what_another_user_of_the_store_keeps_stays_as_large_as_it_is_and_where_it_is(
             for (class, size) in
                 [(FileClass::END_OF_FILE, 3_i64), (FileClass::END_OF_FILE, 9), (FileClass::ALLOCATION, 3)]
             {
-                let set = status(open.set_info(class, &size.to_le_bytes(), &|| {}).await);
+                let set = status(open.set_info(class, &size.to_le_bytes(), &|_| {}).await);
                 assert_eq!(set, NtStatus::SHARING_VIOLATION, "{name} {class:?} {size}");
             }
             assert_eq!(read(&open, 0, 10).await.unwrap(), b"content");
@@ -101,7 +101,7 @@ fn what_another_user_of_the_store_keeps_stays_as_large_as_it_is_and_where_it_is(
         assert_eq!(read(&other, 0, 10).await.unwrap(), b"x", "what the name was of stays");
         let basic = |attributes| BasicInformation { attributes, ..BasicInformation::default() };
         let set = async |attributes| {
-            status(open.set_info(FileClass::BASIC, &basic(attributes).to_bytes(), &|| {}).await)
+            status(open.set_info(FileClass::BASIC, &basic(attributes).to_bytes(), &|_| {}).await)
         };
         assert_eq!(set(FileAttributes::READONLY).await, NtStatus::SHARING_VIOLATION);
         assert_eq!(set(FileAttributes::HIDDEN).await, NtStatus::SUCCESS);
@@ -152,7 +152,7 @@ fn what_cannot_be_deleted() {
         assert_eq!(dispose(&open, true).await, NtStatus::CANNOT_DELETE);
         let flags = DispositionFlags::DELETE | DispositionFlags::IGNORE_READONLY_ATTRIBUTE;
         let ex = DispositionInformationEx { flags }.to_bytes();
-        open.set_info(FileClass::DISPOSITION_EX, &ex, &|| {}).await.unwrap();
+        open.set_info(FileClass::DISPOSITION_EX, &ex, &|_| {}).await.unwrap();
         open.close(false).await.unwrap();
         assert_eq!(f.status("r", &Ask::open()).await, NtStatus::OBJECT_NAME_NOT_FOUND);
         f.file("f", b"").await;
@@ -200,7 +200,7 @@ fn the_administrator_closes_what_clients_forgot() {
 
 async fn dispose_ex(open: &Arc<Open>, flags: DispositionFlags) -> NtStatus {
     let info = DispositionInformationEx { flags }.to_bytes();
-    status(open.set_info(FileClass::DISPOSITION_EX, &info, &|| {}).await)
+    status(open.set_info(FileClass::DISPOSITION_EX, &info, &|_| {}).await)
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn a_create_that_is_dropped_still_deletes_what_others_have_deleted() {
                 let ended = poll_often(polls, request.as_mut()).await;
                 met.set(met.get() || (!ended && f.fs.open_count() == 2));
                 // Somebody deletes the file while the CREATE is under way, and is gone before it.
-                other.set_info(FileClass::DISPOSITION, &[1], &|| {}).await.unwrap();
+                other.set_info(FileClass::DISPOSITION, &[1], &|_| {}).await.unwrap();
                 other.close(false).await.unwrap();
             }
             settle().await;

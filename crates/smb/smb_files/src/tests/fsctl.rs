@@ -134,7 +134,7 @@ fn copies_within_the_server() {
         let grows = f.control(&target, code, &extents(UNIT as i64, UNIT as i64 + 100)).await;
         assert_eq!(status(grows), NtStatus::NOT_SUPPORTED, "the target does not grow");
         let end = EndOfFileInformation { end_of_file: 5 * UNIT as i64 + 100 }.to_bytes();
-        target.set_info(FileClass::END_OF_FILE, &end, &|| {}).await.unwrap();
+        target.set_info(FileClass::END_OF_FILE, &end, &|_| {}).await.unwrap();
         f.control(&target, code, &extents(UNIT as i64, UNIT as i64 + 100)).await.unwrap();
         assert_eq!(read(&target, 4 * UNIT as u64, UNIT + 100).await.unwrap(), content[UNIT..]);
         for (offset, count, expected) in [
@@ -326,8 +326,8 @@ fn sharing_extents_respects_locks() {
         };
         let lock = |offset: u64, flags: u32| [LockElement { offset, length: 1, flags: LockFlags(flags) }];
         // Somebody has the end of the first unit of the target for itself, and of the second unit of the source.
-        theirs_target.lock(&lock(UNIT as u64 - 1, 0x12), &|| {}).await.unwrap();
-        theirs_source.lock(&lock(2 * UNIT as u64 - 1, 0x12), &|| {}).await.unwrap();
+        theirs_target.lock(&lock(UNIT as u64 - 1, 0x12), &|_| {}).await.unwrap();
+        theirs_source.lock(&lock(2 * UNIT as u64 - 1, 0x12), &|_| {}).await.unwrap();
         let code = FsctlCode::DUPLICATE_EXTENTS_TO_FILE;
         for offset in [0, UNIT] {
             let refused = f.control(&target, code, &extents(offset).to_bytes()).await;

@@ -12,12 +12,12 @@ pub(super) async fn link(open: &Arc<Open>, name: &str, replace: bool) -> NtStatu
     let name = utf16(name);
     let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::NONE };
     let info = RenameInformation { flags, root_directory: 0, name: Utf16::new(&name).unwrap() };
-    status(open.set_info(FileClass::LINK_EX, &info.encode(true), &|| {}).await)
+    status(open.set_info(FileClass::LINK_EX, &info.encode(true), &|_| {}).await)
 }
 
 async fn dispose(open: &Arc<Open>, delete: bool) -> NtStatus {
     let info = DispositionInformation { delete_pending: delete }.to_bytes();
-    status(open.set_info(FileClass::DISPOSITION, &info, &|| {}).await)
+    status(open.set_info(FileClass::DISPOSITION, &info, &|_| {}).await)
 }
 
 /// The names of a file, as an open of it says.

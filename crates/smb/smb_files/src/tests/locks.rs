@@ -15,7 +15,7 @@ fn element(offset: u64, length: u64, flags: LockFlags) -> LockElement {
 
 async fn lock(open: &Arc<Open>, all: &[(u64, u64, LockFlags)]) -> NtStatus {
     let all: Vec<LockElement> = all.iter().map(|(o, l, f)| element(*o, *l, *f)).collect();
-    status(open.lock(&all, &|| {}).await)
+    status(open.lock(&all, &|_| {}).await)
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn waiting_cancelling_and_closing() {
         assert_eq!(lock(&a, &[(0, 10, EX)]).await, NtStatus::SUCCESS);
         let waits = std::cell::Cell::new(0);
         let wanted = [element(0, 10, LockFlags::EXCLUSIVE)];
-        let on_wait = || waits.set(waits.get() + 1);
+        let on_wait = |begins| waits.set(waits.get() + usize::from(begins));
         let cancelled = tokio::time::timeout(Duration::from_secs(9), b.lock(&wanted, &on_wait)).await;
         assert!(cancelled.is_err() && waits.get() == 1);
         let (got, ()) = tokio::join!(b.lock(&wanted, &on_wait), async {

@@ -8,7 +8,7 @@ pub(super) async fn rename(open: &Arc<Open>, name: &str, replace: bool) -> NtSta
     let name = utf16(name);
     let flags = if replace { RenameFlags::REPLACE_IF_EXISTS } else { RenameFlags::NONE };
     let info = RenameInformation { flags, root_directory: 0, name: Utf16::new(&name).unwrap() };
-    status(open.set_info(FileClass::RENAME, &info.encode(false), &|| {}).await)
+    status(open.set_info(FileClass::RENAME, &info.encode(false), &|_| {}).await)
 }
 
 #[test]
@@ -65,10 +65,10 @@ fn a_refused_rename_leaves_its_target() {
             assert_eq!(rename(&open, "old", true).await, NtStatus::ACCESS_DENIED);
             assert_eq!(f.status("old", &Ask::open()).await, NtStatus::SUCCESS, "it can still be opened");
         }
-        reader.set_info(FileClass::DISPOSITION, &[1], &|| {}).await.unwrap();
+        reader.set_info(FileClass::DISPOSITION, &[1], &|_| {}).await.unwrap();
         assert_eq!(rename(&open, "old", true).await, NtStatus::ACCESS_DENIED, "it waits for its last close");
         // Whoever asked for the deletion takes it back: refusals have not made it final.
-        reader.set_info(FileClass::DISPOSITION, &[0], &|| {}).await.unwrap();
+        reader.set_info(FileClass::DISPOSITION, &[0], &|_| {}).await.unwrap();
         reader.close(false).await.unwrap();
         let old = f.open("old", &Ask::open()).await;
         assert_eq!(read(&old, 0, 9).await.unwrap(), b"old");

@@ -13,7 +13,7 @@ use smb_protocol::wire::Wire;
 use super::*;
 
 async fn set(open: &Arc<Open>, class: FileClass, info: &impl Wire) -> NtStatus {
-    status(open.set_info(class, &info.to_bytes(), &|| {}).await)
+    status(open.set_info(class, &info.to_bytes(), &|_| {}).await)
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn sizes() {
         );
         let position: PositionInformation = query(&open, FileClass::POSITION).await;
         assert_eq!(position.position, 7);
-        let short = status(open.set_info(FileClass::END_OF_FILE, &[0; 7], &|| {}).await);
+        let short = status(open.set_info(FileClass::END_OF_FILE, &[0; 7], &|_| {}).await);
         assert_eq!(short, NtStatus::INFO_LENGTH_MISMATCH);
-        let class = status(open.set_info(FileClass::STANDARD, &[0; 24], &|| {}).await);
+        let class = status(open.set_info(FileClass::STANDARD, &[0; 24], &|_| {}).await);
         assert_eq!(class, NtStatus::INVALID_INFO_CLASS);
         open.close(false).await.unwrap();
         let reader = f.open("f", &Ask::open().access(AccessMask::GENERIC_READ)).await;
@@ -223,13 +223,13 @@ fn extended_attributes_are_kept_with_the_file() {
         let none = QueryInfoFlags::NONE;
         let (code, all) = all_ea(&open, none, 4096).await.unwrap();
         assert_eq!((code, all), (NtStatus::SUCCESS, vec!["USER.ONE=1".into(), "TWO=22".into()]));
-        open.set_info(FileClass::FULL_EA, &list(&[("two", ""), ("three", "3")]), &|| {}).await.unwrap();
+        open.set_info(FileClass::FULL_EA, &list(&[("two", ""), ("three", "3")]), &|_| {}).await.unwrap();
         let single = QueryInfoFlags::RETURN_SINGLE_ENTRY;
         assert_eq!(all_ea(&open, single, 4096).await.unwrap().1, ["USER.ONE=1"]);
         assert_eq!(all_ea(&open, single, 4096).await.unwrap().1, ["THREE=3"]);
         assert_eq!(all_ea(&open, none, 20).await.unwrap().0, NtStatus::BUFFER_OVERFLOW);
         assert_eq!(all_ea(&open, none, 10).await, Err(NtStatus::BUFFER_TOO_SMALL));
-        let bad = open.set_info(FileClass::FULL_EA, &[1, 2, 3], &|| {}).await;
+        let bad = open.set_info(FileClass::FULL_EA, &[1, 2, 3], &|_| {}).await;
         assert_eq!(status(bad), NtStatus::EA_LIST_INCONSISTENT);
         open.close(false).await.unwrap();
         let again = f.open("f", &Ask::open()).await;

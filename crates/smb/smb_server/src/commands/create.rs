@@ -96,7 +96,7 @@ async fn create(
     let id = opens.new_id();
     let link = link(opens, id, session);
     let pending = call.pending.clone();
-    let on_wait = move || pending.say_waiting();
+    let on_wait = move |waits| pending.say_waiting(waits);
     let wanted = smb_files::CreateRequest {
         name: request.name,
         desired_access: request.desired_access,

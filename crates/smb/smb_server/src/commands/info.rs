@@ -91,7 +91,7 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
     let _counted = call.sequenced(&open)?;
     count(&open);
     let pending = call.pending.clone();
-    let on_wait = move || pending.say_waiting();
+    let on_wait = move |waits| pending.say_waiting(waits);
     match request.info_type {
         InfoType::FILE => {
             let class = FileClass(request.class);
@@ -195,6 +195,8 @@ pub(crate) async fn notify(call: &mut Call<'_>, session: &Session) -> Result<Out
     let tree = request.flags.contains(ChangeNotifyFlags::WATCH_TREE);
     let mut out = Vec::new();
     let limit = request.output_length as usize;
+    // It changes nothing, however long it takes.
+    call.pending.say_waiting(true);
     let status = file.notify(request.filter, tree, limit, &mut out).await?;
     if status == NtStatus::NOTIFY_CLEANUP {
         return Err(status.into());

@@ -144,7 +144,8 @@ pub(crate) async fn lock(call: &mut Call<'_>, session: &Session) -> Result<Outco
         persistence::save(&open).await?;
         return Ok(Outcome::ok(Body::Empty));
     }
-    file.lock(&elements, &|| {}).await?;
+    let pending = call.pending.clone();
+    file.lock(&elements, &|waits| pending.say_waiting(waits)).await?;
     if remembers {
         open.state.lock().sequence.lock_done(index, number);
     }

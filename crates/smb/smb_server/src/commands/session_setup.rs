@@ -22,6 +22,7 @@ use crate::connection::answer::{Body, Hashed, Outcome, Reply};
 use crate::connection::channel::Channel;
 use crate::connection::state::{Conn, Login, Negotiated};
 use crate::limits::{MAX_SESSIONS_PER_CONNECTION, MAX_WRITE_WAIT};
+use crate::peer::Mail;
 use crate::session::{NewSession, Session, Terms, User};
 use crate::shared::{Shared, filetime};
 
@@ -307,7 +308,7 @@ fn finish(
             return Err(NtStatus::ACCESS_DENIED);
         }
         if login.binding {
-            conn.take_place(&user)?;
+            conn.take_place(&user, None)?;
             let channel = join(conn, &session, negotiated.terms.signing, &keys.signing)?;
             return Ok((channel, flags(&session)));
         }
@@ -326,10 +327,10 @@ fn finish(
         }
         return Err(NtStatus::ACCESS_DENIED);
     }
-    conn.take_place(&user)?;
-    let replaces = is_same_users(conn, request.previous_session_id, &user);
-    let place = shared.session_place(&user, conn.peer.remote, replaces);
+    let lost = lost_session(conn, request.previous_session_id, &user);
+    let place = shared.session_place(&user, conn.peer.remote, lost.is_some());
     let place = place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?;
+    conn.take_place(&user, lost.as_deref())?;
     let since = shared.parts.clock.wall().0;
     let session = Session::new(NewSession {
         id,
@@ -386,9 +387,10 @@ fn flags(session: &Session) -> SessionFlags {
     flags
 }
 
-/// Whether a user has a session of this number, which a new one can stand for.
-fn is_same_users(conn: &Conn, id: u64, user: &User) -> bool {
-    id != 0 && conn.shared.session(id).is_some_and(|old| old.user().token.user == user.token.user)
+/// A user's session of this number, which a new one stands for.
+fn lost_session(conn: &Conn, id: u64, user: &User) -> Option<Arc<Session>> {
+    let old = if id == 0 { None } else { conn.shared.session(id) };
+    old.filter(|old| old.user().token.user == user.token.user)
 }
 
 /// A new session, and the one that it stands for.
@@ -405,7 +407,12 @@ fn replace_previous(conn: &Conn, session: &Arc<Session>, previous: u64) -> Optio
     if old.user().token.user != session.user().token.user {
         return None;
     }
+    let channels = old.channels();
     conn.shared.end_session(&old, true, None);
+    // The client has lost them with the session, and we may never hear of that.
+    for peer in channels.iter().filter(|peer| peer.id != conn.peer.id) {
+        peer.tell(Mail::Unused);
+    }
     Some((Arc::clone(session), old))
 }
 

@@ -14,9 +14,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use smb_protocol::header::{HeaderFlags, Routing};
 use smb_protocol::{Command, Header, NtStatus};
 
@@ -26,6 +24,7 @@ use super::receive::Packet;
 use super::state::{Conn, Pending};
 use crate::commands::{self, Call, Carried};
 use crate::limits::{INTERIM_AFTER, INTERIM_AFTER_HELD, MAX_PENDING};
+use crate::session::Session;
 
 /// A packet that has been decrypted and whose message numbers were good.
 pub(crate) struct Chain {
@@ -38,13 +37,19 @@ pub(crate) struct Chain {
     pub(crate) outlives: Rc<Cell<bool>>,
 }
 
-/// How long a command works before the client is told to wait; `None` is for ever.
-fn patience(command: Command) -> Option<Duration> {
+/// How a command may wait for somebody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waits {
+    /// For ever: each has a place among those that do.
+    Endlessly,
+    /// Until other clients have given up what they cached.
+    ForBreaks,
+}
+
+fn waits(command: Command) -> Option<Waits> {
     match command {
-        // They wait for somebody else; what does not have to is answered at once.
-        Command::LOCK | Command::CHANGE_NOTIFY => Some(Duration::ZERO),
-        // They may wait for other clients to give up what they cached.
-        Command::CREATE | Command::IOCTL | Command::SET_INFO => Some(INTERIM_AFTER),
+        Command::LOCK | Command::CHANGE_NOTIFY => Some(Waits::Endlessly),
+        Command::CREATE | Command::IOCTL | Command::SET_INFO => Some(Waits::ForBreaks),
         _ => None,
     }
 }
@@ -151,10 +156,9 @@ impl Chain {
         let signed = Conn::is_signed(header) && sealed.is_none();
         let sign = channel.clone().filter(|_| signed);
         let pending = Rc::new(Pending::of(&self.outlives));
-        let waits = Rc::clone(&pending);
-        let wait = patience(header.command);
+        let waits = waits(header.command);
         // Whose it is, should it wait without an end.
-        let waiter = channel.as_ref().filter(|_| wait == Some(Duration::ZERO));
+        let waiter = channel.as_ref().filter(|_| waits == Some(Waits::Endlessly));
         let waiter = waiter.map(|channel| Arc::clone(&channel.session));
         let call = Call {
             conn,
@@ -165,62 +169,20 @@ impl Chain {
             sealed,
             carried,
             last,
-            pending: waits,
+            pending: Rc::clone(&pending),
             held: answers.iter().map(|answer| answer.body.len()).sum(),
         };
-        let Some(patience) = wait else {
-            let work = std::pin::pin!(commands::run(call));
-            let request = Request { conn, header, pending: &pending, sign, sealed, last };
-            return request.unless_held(work, answers).await;
-        };
+        let request = Request { conn, header, pending: &pending, sign, sealed, last };
+        if waits.is_none() {
+            return request.unless_held(std::pin::pin!(commands::run(call)), answers).await;
+        }
         if conn.pending.borrow().len() >= MAX_PENDING {
-            return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, sign);
+            return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, request.sign);
         }
         // Listed from here on, so that a CANCEL that came in the same read finds it.
         conn.pending.borrow_mut().insert(header.message_id, Rc::clone(&pending));
         let _listed = Listed { conn, number: header.message_id };
-        let mut work = Box::pin(commands::run(call));
-        let early = if patience.is_zero() {
-            match futures_util::poll!(work.as_mut()) {
-                std::task::Poll::Ready(outcome) => Some(outcome),
-                std::task::Poll::Pending => None,
-            }
-        } else {
-            let waits = select(Box::pin(pending.begins_to_wait()), Box::pin(shard_runtime::sleep(patience)));
-            match select(work.as_mut(), waits).await {
-                Either::Left((outcome, _)) => Some(outcome),
-                Either::Right(_) => None,
-            }
-        };
-        if let Some(outcome) = early {
-            return Reply::new(outcome, sign);
-        }
-        let waiting = &conn.shared.tables.waiting;
-        let place = waiter.map(|session| conn.shared.place(waiting, &session.user(), conn.peer.remote));
-        if matches!(place, Some(None)) {
-            // What waits has changed nothing.
-            return Reply::new(NtStatus::INSUFFICIENT_RESOURCES, sign);
-        }
-        let mut async_id = None;
-        if last {
-            let id = conn.next_async();
-            async_id = Some(id);
-            pending.async_id.set(Some(id));
-            conn.send(std::mem::take(answers), sealed);
-            let interim =
-                Header { routing: Routing::Async(id), ..conn.answer_header(header, NtStatus::PENDING) };
-            // Unsigned: with AES-GMAC the final answer has the same nonce.
-            let interim = Answer { header: interim, body: Body::Empty, sign: None, hash: Hashed::No };
-            conn.send(vec![interim], sealed);
-        } else if patience.is_zero() {
-            // It could take for ever, and what comes after it would wait (as Windows and Samba).
-            return Reply::new(NtStatus::INTERNAL_ERROR, sign);
-        }
-        let outcome = match select(work, Box::pin(pending.wait())).await {
-            Either::Left((outcome, _)) => outcome,
-            Either::Right(_) => NtStatus::CANCELLED.into(),
-        };
-        Reply { async_id, grants: async_id.is_none(), ..Reply::new(outcome, sign) }
+        request.while_it_waits(Box::pin(commands::run(call)), waiter.as_deref(), answers).await
     }
 }
 
@@ -234,14 +196,78 @@ struct Request<'a> {
     last: bool,
 }
 
-/// What comes next of a command that is held back.
+/// What comes next of a command that waits, or is held back.
 enum Next {
     Ended(Outcome),
     Cancelled,
+    /// Its client is to be told that it takes longer.
     Late,
 }
 
 impl Request<'_> {
+    /// Carries out a command that may wait for somebody else. Only while it does it can be given up, cancelled or refused a place: before
+    /// and after it changes something, and how that ends is what it is answered.
+    async fn while_it_waits(
+        self,
+        mut work: Pin<Box<impl Future<Output = Outcome>>>,
+        waiter: Option<&Session>,
+        answers: &mut Vec<Answer>,
+    ) -> Reply {
+        let Self { conn, header, pending, sign, sealed, last } = self;
+        let mut cancelled = std::pin::pin!(pending.wait());
+        let mut late = std::pin::pin!(shard_runtime::sleep(INTERIM_AFTER));
+        // In the midst of a compound there is no interim answer.
+        let (mut told, mut place) = (!last, None);
+        let outcome = loop {
+            let needs_place = waiter.filter(|_| place.is_none());
+            let next = poll_fn(|cx| {
+                if let Poll::Ready(outcome) = work.as_mut().poll(cx) {
+                    return Poll::Ready(Next::Ended(outcome));
+                }
+                if pending.waits() && (!told || needs_place.is_some()) {
+                    return Poll::Ready(Next::Late);
+                }
+                if (pending.waits() || pending.is_held()) && cancelled.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Next::Cancelled);
+                }
+                if !told && late.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(Next::Late);
+                }
+                Poll::Pending
+            });
+            match next.await {
+                Next::Ended(outcome) => break outcome,
+                Next::Cancelled => break NtStatus::CANCELLED.into(),
+                Next::Late => {}
+            }
+            if let Some(session) = needs_place.filter(|_| pending.waits()) {
+                if !last {
+                    // It could take for ever, and what comes after it would wait (as Windows and Samba).
+                    break NtStatus::INTERNAL_ERROR.into();
+                }
+                place = conn.shared.place(&conn.shared.tables.waiting, &session.user(), conn.peer.remote);
+                if place.is_none() {
+                    break NtStatus::INSUFFICIENT_RESOURCES.into();
+                }
+            }
+            if !told {
+                told = true;
+                let id = conn.next_async();
+                pending.async_id.set(Some(id));
+                conn.send(std::mem::take(answers), sealed);
+                let interim =
+                    Header { routing: Routing::Async(id), ..conn.answer_header(header, NtStatus::PENDING) };
+                // Unsigned: with AES-GMAC the final answer has the same nonce.
+                let interim = Answer { header: interim, body: Body::Empty, sign: None, hash: Hashed::No };
+                conn.send(vec![interim], sealed);
+            }
+        };
+        // What is given up is gone before that is said.
+        drop(work);
+        let async_id = pending.async_id.get();
+        Reply { async_id, grants: async_id.is_none(), ..Reply::new(outcome, sign) }
+    }
+
     /// Carries it out. Only while it is held back it can be cancelled: from then on it changes something. The interim answer
     /// grants no credits: who has much held back sends no more for it.
     async fn unless_held(

@@ -18,8 +18,7 @@ use tokio::sync::Notify;
 use super::answer::{self, Answer, Body, Hashed};
 use super::channel::Channel;
 use super::credits::Credits;
-use crate::peer::Peer;
-use crate::places::Place;
+use crate::peer::{Mail, Peer};
 use crate::session::{Session, Terms, User};
 use crate::shared::Shared;
 
@@ -54,8 +53,8 @@ pub(crate) struct Pending {
     pub(crate) async_id: Cell<Option<u64>>,
     /// Whether the packet that the request came in is worked on to its end even if the connection is lost.
     pub(crate) outlives: Rc<Cell<bool>>,
-    /// Told when the request begins to wait for somebody else.
-    waiting: Notify,
+    /// Whether the request waits for somebody else now, and can be given up.
+    waits: Cell<bool>,
     /// Whether it is held back now, and has changed nothing yet.
     held: Cell<bool>,
 }
@@ -80,9 +79,14 @@ impl Pending {
         self.wake.notify_one();
     }
 
-    /// The request begins to wait for somebody else.
-    pub(crate) fn say_waiting(&self) {
-        self.waiting.notify_one();
+    /// The request begins to wait for somebody else, or goes on: then it changes something, and comes to its end.
+    pub(crate) fn say_waiting(&self, waits: bool) {
+        self.waits.set(waits);
+    }
+
+    /// Whether it waits for somebody else.
+    pub(crate) fn waits(&self) -> bool {
+        self.waits.get()
     }
 
     /// The request is held back until its turn has come.
@@ -94,11 +98,6 @@ impl Pending {
     /// Whether it is held back.
     pub(crate) fn is_held(&self) -> bool {
         self.held.get()
-    }
-
-    /// Ends when the request begins to wait for somebody else.
-    pub(crate) async fn begins_to_wait(&self) {
-        self.waiting.notified().await;
     }
 
     /// Ends when the request is cancelled.
@@ -129,10 +128,15 @@ pub(crate) struct Conn {
     pub(crate) told_break: Cell<bool>,
     /// Why the connection must end.
     pub(crate) fatal: Cell<Option<&'static str>>,
-    /// Held until somebody has logged in.
+    /// Held until somebody has logged in; from then on `peer` has a place of the first who has.
     login: RefCell<Option<LoginSeat>>,
-    /// Held from then on by the first who has.
-    place: RefCell<Option<Place>>,
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        // Others may know the connection for longer.
+        self.peer.give_up_place(None);
+    }
 }
 
 impl Conn {
@@ -152,7 +156,6 @@ impl Conn {
             told_break: Cell::new(false),
             fatal: Cell::new(None),
             login: RefCell::new(login.into()),
-            place: RefCell::new(None),
         }
     }
 
@@ -174,15 +177,26 @@ impl Conn {
     }
 
     /// Somebody is about to log in; if it is the first, the connection counts as its from now on, whatever becomes of its session.
+    /// `lost` is a session of the same user that the client has lost: a connection that has nothing else ends, and its place is this one's.
     ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES when that user may have no more connections.
-    pub(crate) fn take_place(&self, user: &User) -> Result<(), NtStatus> {
-        let mut place = self.place.borrow_mut();
-        if place.is_none() {
-            let taken = self.shared.connection_place(user, self.peer.remote);
-            *place = Some(taken.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?);
+    pub(crate) fn take_place(&self, user: &User, lost: Option<&Session>) -> Result<(), NtStatus> {
+        if self.peer.has_place() {
+            return Ok(());
         }
+        let place = match lost.and_then(|lost| lost.give_up_connection(&self.peer)) {
+            Some((old, place)) => {
+                // Without a place it may not stay, whoever else logs in over it now.
+                old.tell(Mail::Close);
+                place
+            }
+            None => {
+                let taken = self.shared.connection_place(user, self.peer.remote);
+                taken.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?
+            }
+        };
+        self.peer.hold(place);
         Ok(())
     }
 

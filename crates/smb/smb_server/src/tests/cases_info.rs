@@ -43,7 +43,7 @@ fn set(s: &Scene, id: FileId, class: FileClass, buffer: &[u8]) -> Prepared {
 }
 
 /// The name "to", in place of whatever has it.
-fn new_name(ex: bool) -> Vec<u8> {
+pub(super) fn new_name(ex: bool) -> Vec<u8> {
     let name = utf16("to");
     let flags = RenameFlags::REPLACE_IF_EXISTS;
     RenameInformation { flags, root_directory: 0, name: Utf16::new(&name).unwrap() }.encode(ex)

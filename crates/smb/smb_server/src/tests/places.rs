@@ -9,13 +9,16 @@ use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, OplockL
 use smb_protocol::create::handles::DurableFlags;
 use smb_protocol::directory::{ChangeNotifyFlags, ChangeNotifyRequest, CompletionFilter};
 use smb_protocol::file::FileId;
+use smb_protocol::lock::{LockElement, LockFlags, LockRequest};
 use smb_protocol::message::Request;
-use smb_protocol::{Guid, NtStatus};
+use smb_protocol::{Guid, NtStatus, Wire as _};
 use test_layers::OnDrop;
 
 use super::cases::{ME, RWH};
 use super::client::{Client, Work};
 use super::world::{Ask, OTHER, VICTIM, World, settle, sid};
+use crate::limits::MAX_CONNECTIONS;
+use crate::peer::Mail;
 use crate::places::Tables;
 
 /// How much there is of everything, and what one user gets of it.
@@ -286,6 +289,150 @@ fn a_connection_counts_as_the_first_users_until_it_ends() {
         assert_eq!(world.server.shared.tables.connections.taken(sid(GREEDY)), (1, 0));
     })
     .unwrap();
+}
+
+/// A host has lost its power: its connections stay, and it comes back.
+#[test]
+fn who_comes_back_has_the_places_of_connections_that_died() {
+    sim::on_shard(async {
+        let world = small();
+        let mut clients = Vec::new();
+        for number in 0..QUARTER as u64 {
+            let client = Client::connect(&world.server.shared, number, VICTIM).await;
+            let packet = client.last_of_login_as("greedy", 0).await;
+            client.call_bytes(&packet).await.good();
+            clients.push(client);
+        }
+        let ends = |client: &Client| {
+            let peer = &client.conn.peer;
+            peer.take_mail().iter().any(|mail| match mail {
+                Mail::Unused => peer.carries() == 0,
+                other => matches!(other, Mail::Close),
+            })
+        };
+        let taken = || world.server.shared.tables.connections.taken(sid(GREEDY)).1;
+        assert_eq!(taken(), QUARTER);
+        // Again and again: each takes the place of the one before it.
+        let mut last = clients.remove(0);
+        for number in 100..100 + 2 * QUARTER as u64 {
+            let again = Client::connect(&world.server.shared, number, VICTIM).await;
+            let packet = again.last_of_login_as("greedy", last.session.get()).await;
+            again.call_bytes(&packet).await.good();
+            assert!(ends(&last), "the connection that carried nothing else goes");
+            assert_eq!(taken(), QUARTER);
+            last = again;
+        }
+        // One that carries another session stays, and its place with it.
+        assert!(clients[0].conn.peer.take_mail().is_empty());
+        let (first, packet) = (clients[0].session.get(), clients[0].last_of_login_as("greedy", 0).await);
+        assert_eq!(clients[0].call_bytes(&packet).await.status(), NtStatus::INSUFFICIENT_RESOURCES);
+        clients.pop().unwrap().leave();
+        let packet = clients[0].last_of_login_as("greedy", 0).await;
+        clients[0].call_bytes(&packet).await.good();
+        let again = Client::connect(&world.server.shared, 98, VICTIM).await;
+        let packet = again.last_of_login_as("greedy", first).await;
+        again.call_bytes(&packet).await.good();
+        assert!(!ends(&clients[0]), "another session is on it");
+        let one_more = Client::connect(&world.server.shared, 99, VICTIM).await;
+        let packet = one_more.last_of_login_as("greedy", clients[0].session.get()).await;
+        one_more.call_bytes(&packet).await.good();
+        assert!(ends(&clients[0]), "by now it carries nothing");
+        assert_eq!(taken(), QUARTER);
+        drop((clients, last, again, one_more));
+        assert_eq!(taken(), 0);
+    })
+    .unwrap();
+}
+
+/// Somebody else who knows the number of a session has nothing of its connection.
+#[test]
+fn only_its_user_takes_the_place_of_a_connection() {
+    sim::on_shard(async {
+        let world = small();
+        let theirs = Client::connect(&world.server.shared, 50, OTHER).await;
+        let packet = theirs.last_of_login_as("admin", 0).await;
+        theirs.call_bytes(&packet).await.good();
+        let mut clients = Vec::new();
+        for number in 0..QUARTER as u64 {
+            let client = Client::connect(&world.server.shared, number, VICTIM).await;
+            let packet = client.last_of_login_as("greedy", 0).await;
+            client.call_bytes(&packet).await.good();
+            clients.push(client);
+        }
+        let late = Client::connect(&world.server.shared, 99, VICTIM).await;
+        let packet = late.last_of_login_as("greedy", theirs.session.get()).await;
+        assert_eq!(late.call_bytes(&packet).await.status(), NtStatus::INSUFFICIENT_RESOURCES);
+        assert!(theirs.conn.peer.take_mail().is_empty());
+    })
+    .unwrap();
+}
+
+/// A LOCK of what persists is taken, then made durable: that is no wait for another, and needs no place among those that wait.
+#[test]
+fn what_is_locked_already_is_not_refused() {
+    sim::on_shard(async {
+        let world = small();
+        let root = Ask::open("").access(AccessMask::FILE_READ).options(CreateOptions::DIRECTORY_FILE);
+        let watching = world.client_of(GREEDY, 1, VICTIM, "plain").await;
+        let folder = watching.open(&root).await;
+        let mut works = Vec::new();
+        for _ in 0..QUARTER {
+            let mut work = watch(&watching, folder);
+            assert!(shard_runtime::timeout(Duration::from_millis(1), &mut work.future).await.is_none());
+            works.push(work);
+        }
+        let client = world.client_of(GREEDY, 2, VICTIM, "ca").await;
+        client.file("f", b"content").await;
+        let id = client.open(&Ask::open("f").named(ME, DurableFlags::PERSISTENT)).await;
+        let element = |flags| LockElement { offset: 0, length: 4, flags }.to_bytes();
+        let now = element(LockFlags::EXCLUSIVE | LockFlags::FAIL_IMMEDIATELY);
+        let patient = element(LockFlags::EXCLUSIVE);
+        let unlock = element(LockFlags::UNLOCK);
+        for (number, elements) in [(1, &now), (2, &unlock), (3, &patient)] {
+            let request = Request::Lock(LockRequest::new(number << 4 | 1, id, elements));
+            assert_eq!(client.call(&request).await.status(), NtStatus::SUCCESS, "{number}");
+        }
+        // In a compound, too.
+        let (unlock_it, lock_it) = (
+            Request::Lock(LockRequest::new(4 << 4 | 1, id, &unlock)),
+            Request::Lock(LockRequest::new(5 << 4 | 1, id, &now)),
+        );
+        let packet = client.packet(&[&unlock_it, &lock_it, &super::world::read_request(id, 4)]);
+        assert_eq!(client.call_bytes(&packet).await.status(), NtStatus::SUCCESS);
+        for back in [1, 2] {
+            let number = u64::from_le_bytes(packet[24..32].try_into().unwrap()) + 2 - back;
+            assert_eq!(client.answer(number).await.unwrap().status(), NtStatus::SUCCESS, "{back} before it");
+        }
+        // What does wait for another is refused, and holds nothing.
+        let other = client.open(&Ask::open("f").named(Guid([0xc2; 16]), DurableFlags::PERSISTENT)).await;
+        let request = Request::Lock(LockRequest::new(1 << 4 | 1, other, &patient));
+        assert_eq!(client.call(&request).await.status(), NtStatus::INSUFFICIENT_RESOURCES);
+        drop(works);
+        let waits = client.begin(&client.packet(&[&request]));
+        let request = Request::Lock(LockRequest::new(6 << 4 | 1, id, &unlock));
+        assert_eq!(client.call(&request).await.status(), NtStatus::SUCCESS);
+        waits.future.await;
+        assert_eq!(client.answer(waits.last).await.unwrap().status(), NtStatus::SUCCESS);
+    })
+    .unwrap();
+}
+
+/// A crowded table leaves a host that comes back connections for all its ways.
+#[test]
+fn a_newcomer_gets_several_connections() {
+    for limit in [512, 4096, 8192, MAX_CONNECTIONS] {
+        let connections = Tables::default().connections;
+        let mut held = Vec::new();
+        let mut take = |rid: u32| {
+            let got: Vec<_> = std::iter::from_fn(|| connections.take(sid(rid), limit, false)).collect();
+            let count = got.len();
+            held.extend(got);
+            count
+        };
+        assert!((limit / 8..=limit / 4).contains(&take(1)), "of {limit}");
+        (2..6).for_each(|rid| assert!(take(rid) >= 8));
+        (6..14).for_each(|rid| assert!(take(rid) >= 8, "user {rid} of {limit}"));
+    }
 }
 
 /// A client says itself who it is, and whoever listens can say the same.
