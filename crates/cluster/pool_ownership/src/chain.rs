@@ -1,8 +1,8 @@
 //! The node's transactions, each conditional on the one before: what became of one that was not answered is known as soon as a
 //! later one is, and one that is still on its way then can do nothing any more.
 
-use cluster_store::Revision;
 use cluster_store::keys::{NodeId, PoolId};
+use cluster_store::{Outcome, Revision};
 
 use crate::time::BootTime;
 
@@ -100,6 +100,15 @@ impl Chain {
 
     pub(crate) fn with_counter(&self, counter: u64) -> Option<Pending> {
         self.pending.iter().find(|pending| pending.counter == counter).copied()
+    }
+
+    /// Whether a store that gives this answer to one of those on their way has gone back: it is not as far as it was when they were sent, or what
+    /// only this node writes is older than it has written it.
+    pub(crate) fn is_of_the_past(&self, outcome: &Outcome) -> bool {
+        let older = |at: usize, known: Revision| {
+            outcome.reads.get(at).and_then(Option::as_ref).is_some_and(|found| found.modified < known)
+        };
+        outcome.revision < self.last.max(self.member) || older(0, self.member) || older(1, self.last)
     }
 
     /// One has certainly not been done.

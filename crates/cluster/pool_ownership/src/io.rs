@@ -48,6 +48,8 @@ pub enum Order {
 pub enum Failure {
     /// A disk has refused: there is an owner of a higher epoch.
     Fenced,
+    /// The disks know an owner of this epoch, which is not below the one in which the pool was taken: the store is older than they are.
+    Behind(u64),
     /// Anything else: no majority of votes, no sound copy.
     Trouble,
 }

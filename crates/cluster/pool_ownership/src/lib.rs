@@ -41,6 +41,11 @@
 //! 6. **Epochs.** Each change of owner raises the epoch; a node carries out one epoch of a pool at most once, and begins the next
 //!    only after [`Order::Stop`] of the one before is done.
 //!
+//! 7. **A store that has gone back** (restored from a backup): revisions that a node has seen come again and mean something else. Each node learns
+//!    of it by its own chain, which nobody else writes, and which is then older than it left it; its life is over at once. The disks then judge
+//!    how far epochs have come ([`Failure::Behind`]): the next claim goes above what they know.
+//! 8. **Removed.** Who joins depends on its entry in `nodes/` as it was seen, and does not when that says that it was removed.
+//!
 //! # Why never two of them answer
 //!
 //! *By beats.* Let O have owned a pool and C have claimed it. C's transaction was committed, so the last committed beat of O is one

@@ -7,7 +7,7 @@ use cluster_store::values::{Incarnation, Member};
 use cluster_store::{Found, Outcome, Revision, StoreError};
 
 use crate::chain::{Chain, Pending, Purpose, RequestId};
-use crate::io::{Action, Failure, Flaws, Input, Message, Order};
+use crate::io::{Action, Flaws, Input, Message, Order};
 use crate::permit::{Permit, Promises};
 use crate::pools::{Pool, Run};
 use crate::settings::Timings;
@@ -52,6 +52,8 @@ pub struct Node {
     /// Since when the watch is behind what this node itself has done.
     behind: Option<BootTime>,
     mode: Option<(bool, bool)>,
+    /// The store is older than what it has said before.
+    went_back: bool,
     /// No eviction for its own sake before this: the last one had no effect.
     pub(crate) no_eviction_before: BootTime,
     pub(crate) wake: BootTime,
@@ -83,6 +85,7 @@ impl Node {
             has_view: false,
             behind: None,
             mode: None,
+            went_back: false,
             no_eviction_before: BootTime(0),
             wake: now,
         }
@@ -133,6 +136,13 @@ impl Node {
         now < self.permit() && self.publishes(pool) == Some(epoch)
     }
 
+    /// Whether the store has gone back in time, as one does that is restored from a backup: this life is over then, as what it knows is of
+    /// another history.
+    #[must_use]
+    pub fn store_went_back(&self) -> bool {
+        self.went_back
+    }
+
     /// The epoch in which this node lets clients of the pool in.
     #[must_use]
     pub fn publishes(&self, pool: PoolId) -> Option<u64> {
@@ -172,6 +182,9 @@ impl Node {
             actions.insert(0, Action::Permit(permit));
         }
         actions.append(&mut orders);
+        if self.phase == Phase::Joining && self.view.was_removed(self.me) {
+            self.phase = Phase::Leaving;
+        }
         match self.phase {
             Phase::Joining if self.has_view => self.transact(now, &mut actions),
             Phase::Member => {
@@ -283,6 +296,12 @@ impl Node {
     ) {
         // What is not pending any more was settled by a later one.
         let Some(pending) = self.chain.find(id) else { return };
+        if answer.as_ref().is_ok_and(|outcome| self.chain.is_of_the_past(outcome)) {
+            // Its revisions come a second time and mean something else: nothing that is known can be made a condition any more.
+            self.went_back = true;
+            self.phase = self.phase.max(Phase::Leaving);
+            return;
+        }
         match answer {
             Ok(outcome) if outcome.done => {
                 for found in outcome.reads.iter().flatten() {
@@ -395,26 +414,6 @@ impl Node {
         use cluster_store::values::{Beat, Value as _};
         let beat = Beat::decode(&beat.value).ok()?;
         (beat.incarnation == self.incarnation).then_some(beat.counter)
-    }
-
-    fn done(&mut self, id: PoolId, epoch: u64, order: Order, actions: &mut Vec<Action>) {
-        let Some(pool) = self.pools.get_mut(&id) else { return };
-        if let Some(next) = pool.done(epoch, order) {
-            actions.push(Action::Pool(id, epoch, next));
-        }
-    }
-
-    fn failed(&mut self, now: BootTime, id: PoolId, epoch: u64, failure: Failure) {
-        let (first, most) = (self.timings.back_off, self.timings.back_off_most);
-        if let Some(pool) = self.pools.get_mut(&id)
-            && matches!(pool.run, Run::Active { epoch: running, .. } if running == epoch)
-        {
-            pool.gave_up = pool.gave_up.max(epoch);
-            if failure == Failure::Trouble {
-                pool.failures = (pool.failures + 1).min(16);
-                pool.not_before = now.after((first * (1 << (pool.failures - 1).min(8))).min(most));
-            }
-        }
     }
 
     /// Sends the next transaction if it is time for one.

@@ -5,9 +5,12 @@ use cluster_store::values::{Beat, Holder, Member, Owner, Value};
 use cluster_store::{Condition, Revision, Step, Transaction};
 
 use crate::chain::Purpose;
-use crate::io::{Action, Order};
+use crate::io::{Action, Failure, Order};
 use crate::node::{Node, Phase};
 use crate::time::BootTime;
+
+/// So often in a row a pool whose disks know a higher epoch is taken above it without a pause.
+const BEHIND_AT_ONCE: u32 = 3;
 
 /// How far a pool is on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(crate) struct Pool {
     pub(crate) gave_up: u64,
     /// Where it is to go.
     pub(crate) move_to: Option<NodeId>,
+    /// The highest epoch that its disks are known to know, above that of the store.
+    pub(crate) known: u64,
     /// How often in a row it could not be opened.
     pub(crate) failures: u32,
     /// It is left to others until then.
@@ -86,6 +91,33 @@ impl Node {
     fn owned(&self, pool: PoolId) -> Option<u64> {
         let owner = self.view.owners.get(&pool)?.owner.as_ref()?;
         (self.phase == Phase::Member && owner.holder == Some(self.holder())).then_some(owner.epoch)
+    }
+
+    pub(crate) fn done(&mut self, id: PoolId, epoch: u64, order: Order, actions: &mut Vec<Action>) {
+        let Some(pool) = self.pools.get_mut(&id) else { return };
+        if let Some(next) = pool.done(epoch, order) {
+            actions.push(Action::Pool(id, epoch, next));
+        }
+    }
+
+    pub(crate) fn failed(&mut self, now: BootTime, id: PoolId, epoch: u64, failure: Failure) {
+        let (first, most) = (self.timings.back_off, self.timings.back_off_most);
+        if let Some(pool) = self.pools.get_mut(&id)
+            && matches!(pool.run, Run::Active { epoch: running, .. } if running == epoch)
+        {
+            pool.gave_up = pool.gave_up.max(epoch);
+            if let Failure::Behind(known) = failure {
+                pool.known = pool.known.max(known);
+            }
+            // Going above what disks know is tried at once; where that does not end, others have the disks, of another cluster perhaps.
+            let again = matches!(failure, Failure::Behind(_)) && pool.failures < BEHIND_AT_ONCE;
+            if again {
+                pool.failures += 1;
+            } else if failure != Failure::Fenced {
+                pool.failures = (pool.failures + 1).min(16);
+                pool.not_before = now.after((first * (1 << (pool.failures - 1).min(8))).min(most));
+            }
+        }
     }
 
     /// Begins with pools that this node owns, and stops those that it does not own any more.
@@ -211,7 +243,9 @@ impl Node {
     fn claim(&self, now: BootTime, pool: PoolId) -> Option<(BootTime, Purpose)> {
         let seen = self.view.owners.get(&pool)?;
         let owner = seen.owner.as_ref()?;
-        let epoch = owner.epoch + 1;
+        // Above what its disks know, too: a store that was restored from a backup is older than they are.
+        let known = self.pools.get(&pool).map_or(0, |pool| pool.known);
+        let epoch = owner.epoch.max(known).saturating_add(1);
         let free = Purpose::Claim { pool, epoch, evicts: None };
         let Some(holder) = owner.holder else {
             return Some((seen.received.after(self.turn(now, pool, None)?), free));
@@ -285,7 +319,12 @@ impl Node {
         put(beat, value.encode().ok());
         match purpose {
             Purpose::Beat | Purpose::Evict(_) => {}
-            Purpose::Join => put(member, self.record.encode().ok()),
+            Purpose::Join => {
+                put(member, self.record.encode().ok());
+                // Nobody has removed it meanwhile.
+                let entry = Condition::Modified(self.own_path(Key::Node), self.view.entry_of(self.me));
+                transaction.conditions.push(entry);
+            }
             Purpose::Mode { paused, draining } => {
                 let record = Member { paused, draining, ..self.record.clone() };
                 put(member, record.encode().ok());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Beat, Home, Incarnation, Member, Owner, Value};
+use cluster_store::values::{Beat, Home, Incarnation, Member, NodeEntry, Owner, Value};
 use cluster_store::{Change, Found, Revision, Snapshot};
 
 use crate::time::BootTime;
@@ -50,6 +50,8 @@ pub(crate) struct View {
     pub(crate) beats: BTreeMap<NodeId, SeenBeat>,
     pub(crate) owners: BTreeMap<PoolId, SeenOwner>,
     pub(crate) homes: BTreeMap<PoolId, Home>,
+    /// When the entries of nodes were changed, and whether they say that the node was removed.
+    entries: BTreeMap<NodeId, (Revision, bool)>,
     /// When the last change of the membership was learned of.
     pub(crate) changed: BootTime,
 }
@@ -63,6 +65,7 @@ impl View {
             beats: BTreeMap::new(),
             owners: BTreeMap::new(),
             homes: BTreeMap::new(),
+            entries: BTreeMap::new(),
             changed: BootTime(0),
         }
     }
@@ -82,6 +85,7 @@ impl View {
         self.beats.retain(|node, _| there(Key::Beat(*node).path(&cluster)));
         self.owners.retain(|pool, _| there(Key::Owner(*pool).path(&cluster)));
         self.homes.retain(|pool, _| there(Key::Home(*pool).path(&cluster)));
+        self.entries.retain(|node, _| there(Key::Node(*node).path(&cluster)));
         for found in &snapshot.found {
             self.put(now, found);
         }
@@ -122,6 +126,10 @@ impl View {
                 let owner = Owner::decode(&found.value).ok();
                 self.owners.insert(pool, SeenOwner { owner, modified, received: now });
             }
+            Some(Key::Node(node)) if self.entries.get(&node).is_none_or(|(seen, _)| *seen < modified) => {
+                let removed = NodeEntry::decode(&found.value).is_ok_and(|entry| entry.removed);
+                self.entries.insert(node, (modified, removed));
+            }
             Some(Key::Home(pool)) => {
                 if let Ok(home) = Home::decode(&found.value) {
                     self.homes.insert(pool, home);
@@ -149,8 +157,21 @@ impl View {
             Some(Key::Home(pool)) => {
                 self.homes.remove(&pool);
             }
+            Some(Key::Node(node)) if self.entries.get(&node).is_some_and(|(seen, _)| *seen < revision) => {
+                self.entries.remove(&node);
+            }
             _ => {}
         }
+    }
+
+    /// When the entry of a node was changed last, by which it belongs to the cluster; 0: there is none.
+    pub(crate) fn entry_of(&self, node: NodeId) -> Revision {
+        self.entries.get(&node).map_or(Revision(0), |(modified, _)| *modified)
+    }
+
+    /// Whether a node was removed from the cluster, or has left it.
+    pub(crate) fn was_removed(&self, node: NodeId) -> bool {
+        self.entries.get(&node).is_some_and(|(_, removed)| *removed)
     }
 
     /// After a stand-still: silence while this node did not listen is nobody's silence.

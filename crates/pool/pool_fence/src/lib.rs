@@ -4,6 +4,7 @@
 //!   claim of epoch E ──► fence(disk 1, E) … fence(disk n, E) ──► open the pool on those that were fenced
 //!
 //!   one disk:  READ KEYS, READ RESERVATION ─ a higher epoch? ─► give up, nothing was changed
+//!              PREEMPT AND ABORT of a key that nobody has ─ the disk does not know it? ─► it cannot be fenced, nothing was changed
 //!              REGISTER AND IGNORE EXISTING KEY (APTPL), E << 16 | node
 //!              ┌► READ KEYS, READ RESERVATION ─ a higher epoch? ─► give up; UNREGISTER, unless we hold it
 //!              │                              ─ we are not registered any more? ─► give up
@@ -33,6 +34,9 @@ use block_device::{BlockDevice, BlockError, BlockErrorKind, Reservation, Reserva
 const ROUNDS: usize = 256;
 /// Attempts to take one's own registration back.
 const ATTEMPTS: usize = 3;
+/// The keys that preempting is tried with: of epoch 0, which no owner has, and two, as no initiator is asked to preempt itself.
+const TRIED_AS: u64 = 0xfffe;
+const TRIED_ON: u64 = 0xffff;
 
 /// An owner of a pool, as disks know it: the key of its registrations is `epoch << 16 | node`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,8 +97,10 @@ pub enum FenceError {
     /// Our registration was taken away while we looked: this claim is over, on all disks.
     #[error("a later owner has taken the disk meanwhile")]
     Preempted,
-    /// The disk carries no reservations: nothing keeps another node from writing to it.
-    #[error("the disk has no persistent reservations, so nothing keeps another node from writing to it")]
+    /// The disk carries no reservations, or does not do all that is needed of them: nothing keeps another node from writing to it.
+    #[error(
+        "the disk has no persistent reservations, or cannot preempt them (PREEMPT AND ABORT), so nothing keeps another node from writing to it"
+    )]
     Unsupported,
     /// We hold a reservation that is not the one that is needed.
     #[error(
@@ -119,6 +125,34 @@ impl FenceError {
     }
 }
 
+/// Looks whether a disk has what [`fence`] needs, before it is needed.
+///
+/// # Errors
+/// [`FenceError::Unsupported`] when it does not; what the disk says otherwise.
+pub async fn can_fence(disk: &dyn BlockDevice) -> Result<(), FenceError> {
+    let disk = disk.reservations().ok_or(FenceError::Unsupported)?;
+    Seen::read(disk).await.map_err(unsupported)?;
+    try_preempting(disk).await
+}
+
+/// Has a disk refuse to preempt. Who is the first owner of a disk has nobody to preempt, and would take one that cannot do it for fenced;
+/// whoever follows could then never take it over, or worse, believe that it has.
+async fn try_preempting(disk: &dyn Reservations) -> Result<(), FenceError> {
+    match disk.preempt_and_abort(TRIED_AS, TRIED_ON).await {
+        // It knows what it was asked, and that nobody is registered under these keys.
+        Err(error) if error.kind() == BlockErrorKind::Fenced => Ok(()),
+        other => other.map_err(unsupported),
+    }
+}
+
+/// What a disk lacks is told apart from its failures.
+fn unsupported(error: BlockError) -> FenceError {
+    match error.kind() {
+        BlockErrorKind::Unsupported => FenceError::Unsupported,
+        _ => FenceError::Disk(error),
+    }
+}
+
 /// Takes a disk for an owner whose epoch is fresh: when this has succeeded, no owner of a lower epoch writes to it any more, and what
 /// they had under way has ended. It may be dropped at any moment, and be tried again for the same owner.
 ///
@@ -127,9 +161,10 @@ impl FenceError {
 pub async fn fence(disk: &dyn BlockDevice, mine: FenceKey) -> Result<(), FenceError> {
     let disk = disk.reservations().ok_or(FenceError::Unsupported)?;
     // Registering alone permits writing: who is late must not even begin.
-    if let Some(later) = Seen::read(disk).await?.later_than(mine) {
+    if let Some(later) = Seen::read(disk).await.map_err(unsupported)?.later_than(mine) {
         return Err(FenceError::Superseded(later));
     }
+    try_preempting(disk).await?;
     match disk.register(mine.get()).await {
         // One that remembers the highest epoch that it has accepted: that owner has taken it since, or is not there any more.
         Err(error) if error.kind() == BlockErrorKind::Fenced => return Err(FenceError::Preempted),

@@ -14,7 +14,7 @@ use block_device::{
 };
 use shard_runtime::{Entropy, SeededEntropy};
 
-use super::{FenceError, FenceKey, fence};
+use super::{FenceError, FenceKey, can_fence, fence};
 
 /// What becomes of the next operation of a contender.
 const WORKS: u8 = 0;
@@ -26,6 +26,9 @@ struct Stepped {
     disk: Arc<MemoryDisk>,
     fate: Arc<AtomicU8>,
 }
+
+/// A disk that takes registrations and reservations, and does not know how to preempt: nobody who has it is ever kept from it.
+struct Unpreemptable(MemoryDisk);
 
 impl Stepped {
     fn step<'a, T: 'a>(&'a self, operation: BlockFuture<'a, T>) -> BlockFuture<'a, T> {
@@ -94,6 +97,54 @@ impl Reservations for Stepped {
     }
     fn preempt_and_abort(&self, key: u64, victim: u64) -> BlockFuture<'_, ()> {
         self.step(self.disk.preempt_and_abort(key, victim))
+    }
+}
+
+impl BlockDevice for Unpreemptable {
+    fn geometry(&self) -> &Geometry {
+        self.0.geometry()
+    }
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+    fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
+        self.0.read(offset, buf)
+    }
+    fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> BlockFuture<'_, ()> {
+        self.0.write(offset, data, durability)
+    }
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        self.0.flush()
+    }
+    fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
+        self.0.unmap(offset, len)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, durability: Durability) -> BlockFuture<'_, ()> {
+        self.0.write_zeroes(offset, len, durability)
+    }
+    fn reservations(&self) -> Option<&dyn Reservations> {
+        Some(self)
+    }
+}
+
+impl Reservations for Unpreemptable {
+    fn register(&self, key: u64) -> BlockFuture<'_, ()> {
+        self.0.register(key)
+    }
+    fn unregister(&self) -> BlockFuture<'_, ()> {
+        self.0.unregister()
+    }
+    fn keys(&self) -> BlockFuture<'_, BTreeSet<u64>> {
+        self.0.keys()
+    }
+    fn reservation(&self) -> BlockFuture<'_, Option<Reservation>> {
+        self.0.reservation()
+    }
+    fn reserve(&self, key: u64) -> BlockFuture<'_, ()> {
+        self.0.reserve(key)
+    }
+    fn preempt_and_abort(&self, _key: u64, _victim: u64) -> BlockFuture<'_, ()> {
+        Box::pin(async { Err(BlockError::new(BlockErrorKind::Unsupported, "preempt and abort")) })
     }
 }
 
@@ -347,4 +398,32 @@ fn one_epoch_is_one_owner() {
     assert!(matches!(error, Err(FenceError::Superseded(later)) if later == owner(1)));
     // Again for the same owner.
     futures_util::FutureExt::now_or_never(fence(&first, owner(1))).expect("no wait").expect("its own");
+}
+
+/// The first owner of a disk has nobody to preempt, and would find out only when the next one cannot take it over.
+#[test]
+fn a_disk_that_cannot_preempt_is_not_fenced_by_its_first_owner_either() {
+    let disk = Unpreemptable(MemoryDisk::new(4096, 512));
+    let key = FenceKey::new(5, 3).expect("an epoch");
+    let fenced = futures_util::FutureExt::now_or_never(fence(&disk, key)).expect("no wait");
+    assert!(matches!(fenced, Err(FenceError::Unsupported)), "{fenced:?}");
+    assert!(now(disk.0.keys()).is_empty() && now(disk.0.reservation()).is_none(), "nothing was changed");
+    let looked = futures_util::FutureExt::now_or_never(can_fence(&disk)).expect("no wait");
+    assert!(matches!(looked, Err(FenceError::Unsupported)), "{looked:?}");
+}
+
+/// What is tried changes nothing, whoever has the disk.
+#[test]
+fn trying_whether_a_disk_can_be_fenced_changes_nothing() {
+    let disk = MemoryDisk::new(4096, 512);
+    let key = FenceKey::new(5, 3).expect("an epoch");
+    let other = disk.another_initiator();
+    let can = |disk: &MemoryDisk| futures_util::FutureExt::now_or_never(can_fence(disk)).expect("no wait");
+    can(&disk).expect("it can");
+    futures_util::FutureExt::now_or_never(fence(&other, key)).expect("no wait").expect("nobody has it");
+    for initiator in [&disk, &other] {
+        can(initiator).expect("it can");
+        assert_eq!(now(initiator.keys()), BTreeSet::from([key.get()]));
+        assert_eq!(now(initiator.reservation()).map(|held| held.holder), Some(key.get()));
+    }
 }

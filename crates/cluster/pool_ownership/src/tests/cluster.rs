@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Beat, Incarnation, Member, Owner, Value as _};
+use cluster_store::values::{Beat, Incarnation, Member, NodeEntry, Owner, Value as _};
 use cluster_store::{Range, Revision, Snapshot, Step, StoreError, Transaction, Tree};
 
 use crate::{Action, BootTime, Input, Message, Node, Order, Settings, Timings};
@@ -95,8 +95,38 @@ impl Cluster {
         self.join(node);
     }
 
+    /// The store is as it was when this copy of it was made; what comes after has revisions that were used before.
+    pub(super) fn restore(&mut self, backup: Tree) {
+        self.tree = backup;
+        // A watch that is begun anew begins where the store is now.
+        self.told.iter_mut().for_each(|told| *told = self.tree.revision());
+    }
+
+    /// The entry of a node among those that belong to the cluster.
+    pub(super) fn enter(&mut self, node: usize, removed: bool) {
+        let entry = NodeEntry {
+            name: format!("n{node}"),
+            api: String::new(),
+            release: String::new(),
+            joined: 0,
+            removed,
+            token: String::new(),
+            key: String::new(),
+        };
+        let key = Key::Node(NodeId::new(node as u16 + 1).expect("a number")).path(&self.name);
+        let steps = vec![Step::Put(key, entry.encode().expect("a value"))];
+        self.tree.apply(&Transaction { steps, ..Transaction::default() }).expect("made");
+    }
+
     pub(super) fn snapshot(&self) -> Snapshot {
         self.tree.get(&Range::Prefix(self.name.root()))
+    }
+
+    /// A life that has read the state some time ago.
+    pub(super) fn late(&mut self, node: usize, incarnation: u64, read: Snapshot) {
+        self.nodes[node] = self.life(node, incarnation);
+        self.told[node] = read.revision;
+        self.feed(node, Input::Snapshot(read));
     }
 
     /// Another process under the number of a node and of its life, which has read the state some time ago. Its place.

@@ -260,3 +260,61 @@ fn a_node_that_comes_back_waits_for_nobody_before_it_takes_its_own_pools() {
     assert_eq!((cluster.holder(), cluster.owner().epoch), (Some(owner), epoch + 1));
     assert!(cluster.answers(owner));
 }
+
+/// What a node knows of a store that has gone back is of another history: revisions that it saw come again, and mean something else.
+#[test]
+fn in_a_store_that_has_gone_back_every_life_ends() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(2000);
+    let backup = cluster.tree.clone();
+    cluster.run(20_000);
+    let owner = cluster.holder().expect("owned");
+    assert!(cluster.answers(owner));
+    cluster.restore(backup);
+    cluster.run(600);
+    for node in 0..2 {
+        assert_eq!(cluster.nodes[node].phase(), Phase::Over, "{node}");
+        assert!(cluster.nodes[node].store_went_back(), "{node}");
+        assert!(!cluster.answers(node), "{node}");
+    }
+    for node in 0..2 {
+        cluster.restart(node, 2);
+        assert!(!cluster.nodes[node].store_went_back());
+    }
+    cluster.run(3000);
+    let owner = cluster.holder().expect("owned");
+    assert!(cluster.answers(owner));
+}
+
+/// The store may be older than the disks: whoever takes a pool goes above what they know, at once.
+#[test]
+fn a_pool_whose_disks_know_a_higher_epoch_is_taken_above_it() {
+    let mut cluster = Cluster::new(1);
+    cluster.stuck = Some(Order::Fence);
+    cluster.run(1000);
+    assert_eq!(cluster.owner().epoch, 1);
+    cluster.stuck = None;
+    cluster.feed(0, Input::Failed(POOL, 1, Failure::Behind(5_000_000)));
+    cluster.run(1000);
+    assert_eq!(cluster.owner().epoch, 5_000_001);
+    assert!(cluster.answers(0));
+}
+
+/// Who has been removed takes part no more, whatever it has read before.
+#[test]
+fn a_node_that_was_removed_does_not_join() {
+    for read_before in [false, true] {
+        let mut cluster = Cluster::new(1);
+        cluster.enter(1, false);
+        let before = cluster.snapshot();
+        cluster.enter(1, true);
+        let read = if read_before { before } else { cluster.snapshot() };
+        cluster.add();
+        // What `add` began is replaced by a life that reads what this one is to have read.
+        assert!(cluster.nodes[1].phase() >= Phase::Leaving, "{read_before}");
+        cluster.late(1, 2, read);
+        cluster.run(1000);
+        assert!(cluster.nodes[1].phase() >= Phase::Leaving, "{read_before}");
+        assert_eq!(cluster.nodes[0].members().count(), 1, "{read_before}");
+    }
+}

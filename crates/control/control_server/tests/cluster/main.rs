@@ -9,6 +9,8 @@ mod balance;
 mod common;
 mod modes;
 mod names;
+mod restored;
 mod shared;
 mod takeover;
+mod unfenced;
 mod world;
