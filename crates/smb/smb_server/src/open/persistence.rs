@@ -29,7 +29,7 @@ use super::{Lasting, Open, Thing};
 use crate::tree::{Disk, Target};
 
 /// The table of the volume's durable state.
-pub(crate) const TABLE: &str = "smb-open";
+pub(crate) const TABLE: &str = file_store::OPENS_TABLE;
 
 /// What is stored of an open.
 #[derive(Debug, Default)]
