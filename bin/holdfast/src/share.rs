@@ -348,4 +348,7 @@ fn detail(share: &Share) {
         traffic.metadata,
         traffic.refused
     );
+    if traffic.unsaved > 0 {
+        outln!("  unsaved   {} of persistent opens were not made durable", many(traffic.unsaved, "change"));
+    }
 }

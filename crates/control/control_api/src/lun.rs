@@ -163,6 +163,9 @@ pub struct Lun {
     /// What initiators have reserved of it; absent where nobody has, or another node serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservations: Option<LunReservations>,
+    /// Initiators that had writes cached which may be lost, and have not been told yet: each one's next flush fails, once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_writes: Vec<String>,
     /// Why it doesn't serve as configured, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

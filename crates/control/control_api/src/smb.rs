@@ -363,6 +363,10 @@ pub struct ShareTraffic {
     pub metadata: u64,
     /// Opens that were refused.
     pub refused: u64,
+    /// Changes of what is kept of persistent opens that could not be made durable, as when the volume is full: requests that were
+    /// refused for that, and opens that come back after a restart although they were closed.
+    #[serde(default)]
+    pub unsaved: u64,
 }
 
 /// A share as it is now.

@@ -47,6 +47,7 @@ codes! {
     HttpNotServed "http-not-served" "An address of the API cannot be listened at.",
     InitiatorSinglePath "initiator-single-path" "An initiator has one way to a target that offers more.",
     LogOrphaned "log-orphaned" "The log of a volume is here, and the volume is not.",
+    LunLostWrites "lun-lost-writes" "Writes that initiators of a LUN had cached may be lost, and not all have been told.",
     LunNotServed "lun-not-served" "A LUN is not served as it should be.",
     LunNumberShared "lun-number-shared" "Several LUNs are mapped to an initiator under one number; it sees one of them.",
     LunOffline "lun-offline" "Somebody has made a LUN offline or read-only.",

@@ -42,6 +42,7 @@ mod tests {
             allocated_bytes: 0,
             serving: LunState::Online,
             caching: false,
+            lost_writes: Vec::new(),
             reservations,
             problem: None,
         }

@@ -7,6 +7,9 @@
 //! ```
 //! Of two entries that follow each other the later never overwrites the earlier: a torn write of n+1 leaves n, which says nothing
 //! but what is in place already. The first entry of an opening is durable before the header says that the log counts.
+//!
+//! Where a write to the file finds no space, nothing of earlier writes is in doubt: the image goes on. What was to be committed is changed
+//! and not committed again, as if nobody had asked; an entry that is durable and not in its place yet comes before the next one.
 
 use aligned_buffer::IoBuf;
 use block_device::Durability;
@@ -21,9 +24,13 @@ pub(crate) struct Journal {
     /// Which of the two headers is in force.
     current: usize,
     pub(crate) header: Header,
+    /// The other one says something else: there was no space for it.
+    differs: bool,
     /// Where the next entry goes, from the log's beginning.
     pub(crate) head: usize,
     sequence: u64,
+    /// Sectors of the last entry that are not known to be in their places.
+    unapplied: Vec<(u64, Box<[u8]>)>,
     /// The file has been changed, and says so.
     file_changed: bool,
     /// What users see has been changed, and the file says so.
@@ -32,7 +39,16 @@ pub(crate) struct Journal {
 
 impl Journal {
     pub(crate) fn new(current: usize, header: Header) -> Self {
-        Self { current, header, head: 0, sequence: 0, file_changed: false, data_changed: false }
+        Self {
+            current,
+            header,
+            differs: false,
+            head: 0,
+            sequence: 0,
+            unapplied: Vec::new(),
+            file_changed: false,
+            data_changed: false,
+        }
     }
 }
 
@@ -55,12 +71,18 @@ impl Inner {
     }
 
     pub(crate) async fn sync(&self) -> Result<()> {
-        Ok(self.source.file.flush().await?)
+        let flushed = self.source.file.flush().await.map_err(ImageError::from);
+        // Whatever the reason is, what was written is in doubt.
+        flushed.map_err(|error| match error.kind() {
+            ImageErrorKind::NoSpace => ImageError::new(ImageErrorKind::Io, error.to_string()),
+            _ => error,
+        })
     }
 
     /// Puts a header in force, in both places, one after the other.
     async fn put_header(&self, journal: &mut Journal, header: Header) -> Result<()> {
         let mut header = header;
+        journal.differs = true;
         for _ in 0..HEADER_OFFSETS.len() {
             header.sequence = journal.header.sequence.checked_add(1).ok_or_else(|| {
                 ImageError::damaged("the header has the highest sequence number; no later one can be written")
@@ -70,6 +92,7 @@ impl Inner {
             self.sync().await?;
             (journal.current, journal.header) = (other, header);
         }
+        journal.differs = false;
         Ok(())
     }
 
@@ -93,7 +116,7 @@ impl Inner {
         if let Some(id) = data {
             header.data_write_guid = id;
         }
-        self.or_stop(self.put_header(&mut journal, header).await)?;
+        self.or_stop_unless_full(self.put_header(&mut journal, header).await)?;
         journal.file_changed = true;
         journal.data_changed |= data.is_some();
         Ok(())
@@ -115,7 +138,12 @@ impl Inner {
         let (table, mut ordered): (Vec<_>, Vec<_>) =
             batch.into_iter().partition(|(at, _)| (bat.offset..bat.end()).contains(at));
         ordered.extend(table.into_iter().rev());
-        self.or_stop(self.commit_batch(&mut journal, ordered).await)?;
+        let committed = self.or_stop_unless_full(self.commit_batch(&mut journal, ordered).await);
+        if committed.is_err() {
+            self.pages.put_back();
+            self.space.put_back(freed);
+            return committed;
+        }
         self.pages.applied();
         self.space.committed(freed);
         Ok(())
@@ -130,18 +158,29 @@ impl Inner {
         let log = journal.header.log_length as usize;
         // Two such entries lie beside each other wherever the first begins.
         let most = descriptors_in(log / 2 - LOG_SECTOR).max(1);
+        self.apply(journal).await?;
         let mut rest = batch;
         while !rest.is_empty() {
             let later = rest.split_off(rest.len().min(most));
             // Somebody may make the file longer meanwhile: only of what was there before it is known that it is durable.
             let flushed = self.source.file.size();
             self.sync().await?;
-            self.put_entry(journal, &rest, flushed).await?;
-            for (at, bytes) in &rest {
-                self.put(*at, bytes).await?;
-            }
+            self.put_entry(journal, rest, flushed).await?;
+            self.apply(journal).await?;
             rest = later;
         }
+        Ok(())
+    }
+
+    /// Puts the sectors of the last entry into their places, if the log counts: the entry brings back what a crash leaves half done. If it
+    /// does not count yet, nobody was told that they are durable.
+    async fn apply(&self, journal: &mut Journal) -> Result<()> {
+        if !journal.header.log_guid.is_nil() {
+            for (at, bytes) in &journal.unapplied {
+                self.put(*at, bytes).await?;
+            }
+        }
+        journal.unapplied.clear();
         Ok(())
     }
 
@@ -149,16 +188,16 @@ impl Inner {
     async fn put_entry(
         &self,
         journal: &mut Journal,
-        sectors: &[(u64, Box<[u8]>)],
+        sectors: Vec<(u64, Box<[u8]>)>,
         flushed: u64,
     ) -> Result<()> {
         let first = journal.header.log_guid.is_nil();
         let guid = if first { new_id(&*self.entropy) } else { journal.header.log_guid };
         let changes = sectors.iter().map(|(at, bytes)| Change::Data { offset: *at, bytes: bytes.clone() });
         let (log, head) = (journal.header.log_length as usize, journal.head);
-        journal.sequence += 1;
+        let sequence = journal.sequence + 1;
         let entry = LogEntry {
-            sequence: journal.sequence,
+            sequence,
             tail: head as u32,
             log_guid: guid,
             // Whole MiB, as the format has them.
@@ -172,9 +211,11 @@ impl Inner {
         if !two.is_empty() {
             self.put(journal.header.log_offset, two).await?;
         }
-        journal.head = (head + bytes.len()) % log;
         self.sync().await?;
-        if first {
+        journal.head = (head + bytes.len()) % log;
+        journal.sequence = sequence;
+        journal.unapplied = sectors;
+        if first || journal.differs {
             let header = Header { log_guid: guid, ..journal.header };
             self.put_header(journal, header).await?;
         }
@@ -189,12 +230,21 @@ impl Inner {
             return Ok(());
         }
         let ended = async {
+            self.apply(&mut journal).await?;
             self.sync().await?;
             let header = Header { log_guid: Uuid::nil(), ..journal.header };
             self.put_header(&mut journal, header).await
         };
         let ended = ended.await;
-        self.or_stop(ended)
+        self.or_stop_unless_full(ended)
+    }
+
+    /// As [`Inner::or_stop`], but where a write has found no space, after which everything is known and can be done again.
+    fn or_stop_unless_full<T>(&self, result: Result<T>) -> Result<T> {
+        match result {
+            Err(error) if error.kind() == ImageErrorKind::NoSpace => Err(error),
+            result => self.or_stop(result),
+        }
     }
 
     /// Stops the image when durability has failed: what the file holds of earlier writes is not known.

@@ -3,7 +3,7 @@
 //! ```text
 //!   absent ──load──► clean ──change──► dirty ──take──► committing ──applied──► clean ──too many──► absent
 //!                                        ▲                  │ change: dirty as well
-//!                                        └──────────────────┘
+//!                                        └──────────────────┘ put_back: no space
 //! ```
 //! Invariant: a sector that is dirty or committing is never given up, so what is read from the file is never older than what
 //! was given up. Only one load at a time makes sure that none is older than a change that came and went meanwhile.
@@ -163,6 +163,13 @@ impl Pages {
         committing.extend(dirty.iter());
         let taken = std::mem::take(dirty);
         taken.into_iter().filter_map(|at| Some((at, pages.get(&at)?.clone()))).collect()
+    }
+
+    /// What was taken could not be committed: it is changed and not committed, as before.
+    pub(crate) fn put_back(&self) {
+        let mut inner = self.inner.lock();
+        let back = std::mem::take(&mut inner.committing);
+        inner.dirty.extend(back);
     }
 
     /// What was taken is in its place in the file.

@@ -219,6 +219,11 @@ impl Space {
         std::mem::take(&mut self.inner.lock().freed)
     }
 
+    /// It could not be committed.
+    pub(crate) fn put_back(&self, freed: Vec<(u64, Extent)>) {
+        self.inner.lock().freed.extend(freed);
+    }
+
     /// The BAT in the file leads there no more.
     pub(crate) fn committed(&self, freed: Vec<(u64, Extent)>) {
         self.inner.lock().limbo.extend(freed);

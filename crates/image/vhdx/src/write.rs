@@ -47,14 +47,15 @@ impl Inner {
         part.within == 0 && part.len >= size.min(self.block_size())
     }
 
-    /// Says in the file that what users see changes, before the first time.
+    /// Before a change: says in the file that what users see changes, before the first time, and makes sure that memory has room for it.
     async fn begin(&self) -> Result<()> {
         self.check_writable()?;
         if !self.begun.load(Ordering::Acquire) {
             self.begin_changes(true).await?;
             self.begun.store(true, Ordering::Release);
         }
-        Ok(())
+        // There is no space for what was changed before: until there is, no more comes together in memory.
+        if self.pages.is_full() { self.commit().await } else { Ok(()) }
     }
 
     /// Makes durable what an operation has done, where that is asked for or enough has come together.

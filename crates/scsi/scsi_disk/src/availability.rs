@@ -138,6 +138,10 @@ impl LogicalUnit {
         // Not forgotten before the flush has ended: who waits for it may go, and it may fail then.
         let written = self.cached.written();
         let flushed = self.backing().flush().await;
+        if flushed.as_ref().is_err_and(|error| error.kind() == StoreErrorKind::NoSpace) {
+            // Nothing is lost: what is to be written with it waits for room, and so does who asks.
+            return (false, flushed);
+        }
         let cached = self.cached.forget(written);
         if flushed.is_err() && cached {
             self.lost_writes(teller);

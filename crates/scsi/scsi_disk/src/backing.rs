@@ -237,7 +237,7 @@ pub trait ReservationStore: Send + Sync + 'static {
 /// Rows in the state table `scsi` of a volume.
 pub struct VolumeReservations(pub Arc<dyn FileStore>);
 
-const STATE_TABLE: &str = "scsi";
+const STATE_TABLE: &str = file_store::RESERVATIONS_TABLE;
 
 impl ReservationStore for VolumeReservations {
     fn load<'a>(&'a self, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {

@@ -2,7 +2,8 @@
 //! node or another one, tells them.
 //!
 //! ```text
-//!   closing: the flush of what is cached fails, or somebody has not been told yet ──► row `l` in the volume, else kept by who closes
+//!   first cached write of a port ──► row `l` in the volume names it, before that is answered: the node may end at any moment
+//!   rest, closing: all is flushed ──► the row names only those who are to be told; where it cannot be kept, who closes does
 //!   opening: those in the row are remembered ──► their next flush fails, once ──► their names go from the row, with the last the row
 //! ```
 //! The row is changed after its initiator was told: whoever is told twice has lost nothing by it.

@@ -19,12 +19,25 @@ impl LogicalUnit {
         }
     }
 
-    pub(crate) fn durability(&self, fua: bool) -> Durability {
-        if fua || !self.inner.lock().mode.write_cache {
-            return Durability::Durable;
+    /// When a write of a nexus is durable. One is cached only when it is known to who opens the unit next, whatever becomes of this one,
+    /// that the nexus has something to lose.
+    pub(crate) async fn durability(&self, nexus: u64, fua: bool) -> Durability {
+        loop {
+            {
+                let inner = self.inner.lock();
+                if fua || !inner.mode.write_cache {
+                    return Durability::Durable;
+                }
+                if inner.nexuses.get(&nexus).is_some_and(|entry| entry.named) {
+                    // Under the lock: whoever takes names out of the row sees it, or has done so before.
+                    self.cached.note();
+                    return Durability::Volatile;
+                }
+            }
+            if !self.name(nexus).await {
+                return Durability::Durable;
+            }
         }
-        self.cached.note();
-        Durability::Volatile
     }
 
     /// Ends what was written: whoever turned the write cache off meanwhile relies on all that is answered from then on, and

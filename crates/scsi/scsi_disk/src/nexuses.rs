@@ -26,6 +26,7 @@ impl LogicalUnit {
             copies: VecDeque::new(),
             tokens: VecDeque::new(),
             lost_writes: departed.comes_back(&port.initiator),
+            named: false,
             port,
         });
     }

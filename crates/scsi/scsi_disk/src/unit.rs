@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use observe::IoTotals;
@@ -74,6 +74,8 @@ pub(crate) struct NexusEntry {
     pub(crate) tokens: VecDeque<EndedToken>,
     /// Cached writes may have been lost that this nexus has not been told of; its next flush does.
     pub(crate) lost_writes: bool,
+    /// The row names its port, as it may have cached writes.
+    pub(crate) named: bool,
 }
 
 pub(crate) struct Inner {
@@ -88,7 +90,7 @@ pub(crate) struct Inner {
     pub(crate) mode_unsaved: bool,
     /// Who was connected, and what it is to be told.
     pub(crate) departed: Departed,
-    /// Those of them that the row of the volume names, until they are told.
+    /// Whom the row of the volume names: who is to be told, and who may have cached writes. Changed under `naming`.
     pub(crate) kept_losses: Losses,
     pub(crate) port_groups: Vec<PortGroup>,
     pub(crate) state: UnitState,
@@ -115,6 +117,10 @@ pub struct LogicalUnit {
     pub(crate) inner: Mutex<Inner>,
     /// Its state is [`UnitState::Elsewhere`]; to be looked at with each command.
     elsewhere: AtomicBool,
+    /// One change at a time of whom the row names, including its durable step.
+    pub(crate) naming: tokio::sync::Mutex<()>,
+    /// Cached writes that there were when that was looked at last.
+    pub(crate) cached_before: AtomicU64,
     /// One reservation change at a time, including its durable step.
     pub(crate) changes: tokio::sync::Mutex<()>,
     /// Its lock is taken while `inner` is, never the other way round.
@@ -192,6 +198,8 @@ impl LogicalUnit {
             storage_changed: Notify::new(),
             failing: AtomicBool::new(false),
             cached: Cached::default(),
+            naming: tokio::sync::Mutex::default(),
+            cached_before: AtomicU64::new(0),
             inner: Mutex::new(inner),
             elsewhere: AtomicBool::new(false),
             changes: tokio::sync::Mutex::new(()),

@@ -210,11 +210,19 @@ pub struct ShareTraffic {
     pub metadata: u64,
     /// Opens that were refused.
     pub refused: u64,
+    /// Changes of what is kept of persistent opens that could not be made durable: requests that were refused for that, and opens that
+    /// come back after a restart although they were closed.
+    pub unsaved: u64,
 }
 
 impl ShareTraffic {
     pub(crate) fn of(counters: &ShareCounters) -> Self {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Self { io: counters.io.totals(), metadata: get(&counters.metadata), refused: get(&counters.refused) }
+        Self {
+            io: counters.io.totals(),
+            metadata: get(&counters.metadata),
+            refused: get(&counters.refused),
+            unsaved: get(&counters.unsaved),
+        }
     }
 }

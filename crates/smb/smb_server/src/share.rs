@@ -21,6 +21,8 @@ pub(crate) struct ShareCounters {
     pub(crate) metadata: AtomicU64,
     /// Opens that were refused.
     pub(crate) refused: AtomicU64,
+    /// Changes of rows of persistent opens that could not be made durable.
+    pub(crate) unsaved: AtomicU64,
 }
 
 impl ShareCounters {

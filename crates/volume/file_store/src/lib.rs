@@ -27,7 +27,10 @@ use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 
 pub use error::{StoreError, StoreErrorKind};
-pub use limits::{FILE_SIZE_MAX, NAMES_MAX, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX};
+pub use limits::{
+    FILE_SIZE_MAX, NAMES_MAX, OPEN_ROW_KEPT, OPENS_TABLE, RESERVATIONS_TABLE, SECURITY_MAX, STATE_KEY_MAX,
+    STATE_VALUE_MAX, STREAMS_MAX,
+};
 pub use model::MemoryStore;
 pub use quota::{
     NO_LIMIT, Owner, QUOTAS_MAX, QuotaEntry, QuotaEvent, QuotaLevel, QuotaLimits, QuotaMode, QuotaReport,
@@ -227,7 +230,8 @@ pub trait FileStore: Send + Sync + 'static {
 
     /// Applies all changes, in order, in one atomic, durable step. A table's name together with a key longer
     /// than [`STATE_KEY_MAX`], or a value longer than [`STATE_VALUE_MAX`], ends with
-    /// [`StoreErrorKind::InvalidArgument`].
+    /// [`StoreErrorKind::InvalidArgument`]. Rows of [`OPENS_TABLE`] and [`RESERVATIONS_TABLE`] find room where others are refused;
+    /// rows that go, or become no longer than they were, need none.
     fn state_write(&self, changes: Vec<StateChange>) -> StoreFuture<'_, ()>;
 }
 

@@ -60,6 +60,7 @@ pub(crate) struct Session<'a> {
     pub(crate) found: Found,
     /// What may still be added; see `room.rs`.
     pub(crate) allowance: Allowance,
+    pub(crate) began_with: Allowance,
     /// Rows of maps that are put there together, before anybody looks at them, and whether those of this job may be.
     pub(crate) staged: Vec<(MapKey, Extent)>,
     pub(crate) stages: bool,
@@ -90,6 +91,7 @@ impl<'a> Session<'a> {
             recent,
             found,
             allowance,
+            began_with: allowance,
             staged,
             stages,
             before,

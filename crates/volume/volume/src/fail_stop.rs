@@ -93,7 +93,11 @@ impl Flushes {
             }
         }
         self.ended.notify_waiters();
-        flushed?;
+        flushed.map_err(|error| match error.kind() {
+            // What was written is in doubt all the same: nobody takes this for a want of room after which all goes on.
+            BlockErrorKind::NoSpace => BlockError::new(BlockErrorKind::Poisoned, "flush").because(error),
+            _ => error,
+        })?;
         // One that began before this one may have been told of a loss, and not have said so here yet.
         loop {
             let ended = self.ended.notified();

@@ -18,8 +18,8 @@ use file_store::{FileId, NAMES_MAX, StoreError, StoreErrorKind};
 use volume_format::{Entry, FEATURE_NAMES, Inode, OtherName};
 
 use crate::core::Core;
+use crate::costs::{ROW_OF_FILE, bytes_of_name, copy_of};
 use crate::database::Session;
-use crate::namespace::ROW_OF_FILE;
 use crate::tables::ROOT;
 use crate::volume::write_superblocks;
 
@@ -142,7 +142,7 @@ impl Session<'_> {
         }
         // Who keeps it can rely on its going with the names that it has.
         core.registry.lock().check_delete(file)?;
-        self.spend_to_make(ROW_OF_FILE)?;
+        self.spend_to_make(ROW_OF_FILE + bytes_of_name(name) + copy_of(inode.encode().len()))?;
         Ok(old)
     }
 
@@ -257,7 +257,11 @@ impl Session<'_> {
             }
             replaced = Some(key);
         }
+        let longer = to.len().saturating_sub(inode.streams[at].name.len()) as u64;
         to.clone_into(&mut inode.streams[at].name);
+        if longer > 0 {
+            self.spend_to_make(longer + copy_of(inode.encode().len()))?;
+        }
         inode.times[3] = now;
         if let Some(target) = target {
             inode.streams.remove(target);

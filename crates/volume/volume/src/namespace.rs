@@ -11,6 +11,7 @@ use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
 use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::StreamKey;
 use crate::core::Core;
+use crate::costs::{ROW_OF_FILE, bytes_of_name};
 use crate::database::{Session, database_error};
 use crate::names::{Goes, moved};
 use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
@@ -44,9 +45,6 @@ fn info_of(file: u64, inode: &Inode) -> FileInfo {
 
 /// No path has more directories; a longer chain is a loop.
 pub(crate) const DEPTH_MAX: usize = 4096;
-/// Bytes of the rows that most files or streams need at most: record, name, and what names its size.
-pub(crate) const ROW_OF_FILE: u64 = 1024;
-
 /// What snapshots refuse.
 pub(crate) trait Changeable {
     /// # Errors
@@ -86,8 +84,13 @@ impl Session<'_> {
             let info = FileInfo { names, allocated: known.allocated, ..info_of(file, inode) };
             self.found.add_info(info, measured);
         }
-        let mut table = self.txn.open_table(INODES).map_err(database_error)?;
-        table.insert(file, inode.encode().as_slice()).map_err(database_error)?;
+        let row = inode.encode();
+        self.txn
+            .open_table(INODES)
+            .map_err(database_error)?
+            .insert(file, row.as_slice())
+            .map_err(database_error)?;
+        self.copied(row.len());
         Ok(())
     }
 
@@ -193,7 +196,7 @@ impl Session<'_> {
         if self.find(directory, name)?.is_some() {
             return Err(StoreError::new(StoreErrorKind::AlreadyExists, format!("there is a {name} already")));
         }
-        self.spend_to_make(ROW_OF_FILE + new.security.len() as u64)?;
+        self.spend_to_make(ROW_OF_FILE + bytes_of_name(name) + new.security.len() as u64)?;
         let made = self.create_checked(directory, name, new, now);
         self.fatal(made)
     }
@@ -461,14 +464,6 @@ impl Session<'_> {
         let mut inode = self.inode(file)?;
         note_write(&mut inode, written);
         self.put_inode(file, &inode)
-    }
-
-    pub(crate) fn put_security(&mut self, file: u64, descriptor: &[u8]) -> Result<(), StoreError> {
-        self.changed = true;
-        self.forget(file);
-        let mut table = self.txn.open_table(SECURITY).map_err(database_error)?;
-        table.insert(file, descriptor).map_err(database_error)?;
-        Ok(())
     }
 }
 

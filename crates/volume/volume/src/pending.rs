@@ -146,9 +146,10 @@ impl Pending {
         tables.map(|((table, now), then)| bytes(table, now.max(then))).fold(0, u64::saturating_add)
     }
 
-    /// The most bytes that the rows of all tables take, if none is longer than most are, without what is pending.
+    /// The most bytes that the rows of all tables take without what is pending, however long they are, but for leaves that are larger than
+    /// a page.
     pub(crate) fn most_used(&self) -> u64 {
-        self.sum(|table, rows| rows.saturating_mul(row_bytes(table).0 * FULL))
+        self.sum(most_of)
     }
 
     /// The most bytes that they take with what is pending, should every page change, however long the rows are, but for leaves that are

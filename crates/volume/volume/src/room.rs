@@ -1,18 +1,19 @@
 //! How much more the metadata area can take, so that a change is refused before the database finds no page.
 //!
 //! A database that finds no page has failed, and the volume stops. So whoever adds rows first says how many bytes
-//! ([`Session::spend`]); what removes them needs pages, too, and has what is kept back.
+//! (`costs.rs`); what removes them needs pages, too, and has what is kept back.
 //!
 //! ```text
-//!   0            used            what may be made   only written   kept back: removals, and pages of the last commits
-//!   ├─────────────────────────┼───────────────────┼──────────────┼──────────────────────┤ reach: how far it can grow
+//!   0         used         what may be made   only written   only opens   kept back: removals, and pages of the last commits
+//!   ├─────────────────────┼──────────────────┼──────────────┼────────────┼──────────────────────┤ reach: how far it can grow
 //! ```
 //! Whoever makes files, names, streams, descriptors and rows of state is refused before who writes where nothing is mapped yet: no quota
-//! counts the former, so one user could else end the writes of all others, thin disks among them.
-//! What is used, the database tells only by a walk over all its pages. Two things make that rare. First, rows
-//! cannot take more than what they would in pages a third full, and their numbers are known (`pending.rs`): mostly that is
-//! enough. Second, whatever is added is written: after a walk, what has been written since is the most that can have
-//! been added.
+//! counts the former, so one user could else end the writes of all others, thin disks among them. Rows of opens and of reservations have
+//! room where even writes have none (`state_rows.rs`).
+//! What is used, the database tells only by a walk over all its pages. Three things make that rare. First, it takes no more than its
+//! length, which grows when it must: mostly that is enough. Second, rows cannot take more than a number of pages each, however long they
+//! are, and their numbers are known (`pending.rs`). Third, whatever is added is written: after a walk, what has been written since is the
+//! most that can have been added.
 //!
 //! Changes that are *pending* take copies of pages, and what these replace is free after the next commit only. The rule:
 //! * A group runs when it is known that half of the reach is left beside what the pending changes take at most, or beside a second copy
@@ -25,11 +26,11 @@ use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use file_store::{StoreError, StoreErrorKind};
+use file_store::StoreError;
 use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 use volume_format::{Amount, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
-use crate::database::{Session, database_error};
+use crate::database::database_error;
 use crate::pending::{PAGE, Pending, may_be_long};
 use crate::rows::Rows;
 use crate::tables::{ENTRIES, INODES, SECURITY, SNAPSHOTS, STATE};
@@ -42,6 +43,8 @@ const HEADERS: u64 = 1 << 20;
 const KEPT: u64 = 4;
 /// Parts of it that are kept for writes into holes: of a volume of 64 GiB that is 16 MiB at most, for some 50,000 extents.
 const FOR_WRITES: u64 = 64;
+/// Parts of it that are kept for rows of opens: of a volume of 64 GiB another 16 MiB, for some 16,000 opens.
+const FOR_OPENS: u64 = 64;
 /// A part like this of what is left is little.
 const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
@@ -140,17 +143,26 @@ pub(crate) struct Allowance {
     pub(crate) make: u64,
     /// Bytes for what maps clusters, which may have those as well.
     pub(crate) add: u64,
+    /// Bytes for rows of opens, which may have those as well.
+    pub(crate) keep: u64,
     /// Bytes for what removes, and may add a little on the way.
     pub(crate) cut: u64,
 }
 
 impl Allowance {
     /// For those who only look, or mend.
-    pub(crate) const ANY: Self = Self { make: u64::MAX, add: u64::MAX, cut: u64::MAX };
+    pub(crate) const ANY: Self = Self { make: u64::MAX, add: u64::MAX, keep: u64::MAX, cut: u64::MAX };
+
+    /// So many bytes are taken of each.
+    pub(crate) fn take(&mut self, bytes: u64) {
+        for left in [&mut self.make, &mut self.add, &mut self.keep, &mut self.cut] {
+            *left = left.saturating_sub(bytes);
+        }
+    }
 
     /// Whether half of what there was is left: more is reckoned for a change than it takes, and after a commit there is more again.
     pub(crate) fn has_half_of(&self, before: &Self) -> bool {
-        self.make >= before.make / 2 && self.add >= before.add / 2
+        self.make >= before.make / 2 && self.add >= before.add / 2 && self.cut >= before.cut / 2
     }
 }
 
@@ -236,15 +248,20 @@ impl Room {
         self.meter.reach() / KEPT
     }
 
-    /// What is left once everything is committed: by the numbers of rows, or what was free at the last walk without what has been written
-    /// since, whichever says more.
+    /// What is left once everything is committed: what the database has not grown to yet, what the numbers of rows leave, or what was free
+    /// at the last walk without what has been written since, whichever says more. None of them is told more by longer rows than there is.
     fn left_after_commit(&self) -> u64 {
         let since = self.meter.written.load(Ordering::Relaxed).saturating_sub(self.at);
         let walked = self.free.saturating_sub(since);
-        let used = self.pending.most_used().saturating_add(self.long.bytes.unwrap_or(0));
-        let by_rows = self.meter.reach().saturating_sub(used);
-        // Rows may be longer than most are: their numbers say enough while there is much more than what is kept back.
-        if by_rows > 2 * self.kept() { walked.max(by_rows) } else { walked }
+        let (reach, length) = (self.meter.reach(), self.meter.length.load(Ordering::Acquire));
+        let long = self.long.bytes.unwrap_or(length);
+        let by_rows = reach.saturating_sub(self.pending.most_used().saturating_add(long));
+        walked.max(by_rows).max(reach.saturating_sub(length))
+    }
+
+    /// Whether what is left is enough for whatever comes, the longest row included, without being known exactly.
+    fn is_plenty(&self) -> bool {
+        self.left_after_commit() >= 3 * self.kept()
     }
 
     /// What is left before a commit: without what is pending, or without a copy of everything, whichever says more.
@@ -269,13 +286,15 @@ impl Room {
     /// What the changes of this transaction may add, beside those that are pending.
     pub(crate) fn allowance(&mut self, txn: &WriteTransaction) -> Result<Allowance, StoreError> {
         self.look_for_long(txn)?;
-        if self.left_after_commit() < 2 * self.kept() {
+        if !self.is_plenty() {
             self.look(txn)?;
         }
         let (left, kept) = (self.left(), self.kept());
-        let add = left.saturating_sub(kept);
-        let make = add.saturating_sub(self.meter.reach() / FOR_WRITES);
-        Ok(Allowance { make, add, cut: left.saturating_sub(kept / 2) })
+        let reach = self.meter.reach();
+        let keep = left.saturating_sub(kept);
+        let add = keep.saturating_sub(reach / FOR_OPENS);
+        let make = add.saturating_sub(reach / FOR_WRITES);
+        Ok(Allowance { make, add, keep, cut: left.saturating_sub(kept / 2) })
     }
 
     /// Finds out how much is free: counts the rows, and if that does not say enough, walks, unless little has changed since the last
@@ -283,62 +302,13 @@ impl Room {
     fn look(&mut self, txn: &WriteTransaction) -> Result<(), StoreError> {
         let written = self.meter.written.load(Ordering::Relaxed);
         self.count(txn)?;
-        if self.left_after_commit() >= 2 * self.kept() || written < self.walk_at {
+        if self.is_plenty() || written < self.walk_at {
             return Ok(());
         }
         let stats = txn.stats().map_err(database_error)?;
         let used = stats.allocated_pages().saturating_mul(stats.page_size() as u64);
         (self.free, self.at) = (self.meter.reach().saturating_sub(used), written);
         self.walk_at = written + used / CHANGED;
-        Ok(())
-    }
-}
-
-fn full() -> StoreError {
-    StoreError::new(
-        StoreErrorKind::NoSpace,
-        "the volume's metadata area is full; delete snapshots, clones or files",
-    )
-}
-
-impl Session<'_> {
-    /// Before anything is written: room for rows of so many bytes, of what is made anew.
-    ///
-    /// # Errors
-    /// [`StoreErrorKind::NoSpace`].
-    pub(crate) fn spend_to_make(&mut self, bytes: u64) -> Result<(), StoreError> {
-        if bytes.saturating_mul(2) > self.allowance.make {
-            return Err(full());
-        }
-        self.spend(bytes)
-    }
-
-    /// As [`Session::spend_to_make`], for what a write needs that maps clusters.
-    ///
-    /// # Errors
-    /// [`StoreErrorKind::NoSpace`].
-    pub(crate) fn spend(&mut self, bytes: u64) -> Result<(), StoreError> {
-        // Each in a page of its own half full.
-        let bytes = bytes.saturating_mul(2);
-        if bytes > self.allowance.add {
-            return Err(full());
-        }
-        self.allowance.add -= bytes;
-        self.allowance.make = self.allowance.make.saturating_sub(bytes);
-        self.allowance.cut = self.allowance.cut.saturating_sub(bytes);
-        Ok(())
-    }
-
-    /// As [`Session::spend`], for what gives space back by cutting something in two.
-    ///
-    /// # Errors
-    /// [`StoreErrorKind::NoSpace`].
-    pub(crate) fn spend_to_cut(&mut self, bytes: u64) -> Result<(), StoreError> {
-        let bytes = bytes.saturating_mul(2);
-        if bytes > self.allowance.cut {
-            return Err(full());
-        }
-        self.allowance.cut -= bytes;
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ use crate::background::is_due;
 use crate::core::Core;
 use crate::stream::Stream;
 
-/// Rows of sizes that are saved in one change, so that others do not wait long for theirs.
+/// Rows of sizes that are saved in one change, so that others do not wait long for theirs; fewer where they are long ones.
 const SIZES_PER_CHANGE: usize = 512;
 /// How often the times of writes to streams in use are committed: a crash makes them older by that at most, also those of a disk that
 /// is never closed.
@@ -48,14 +48,17 @@ impl Core {
         }
         while !all.is_empty() {
             let some = all.split_off(all.len().saturating_sub(SIZES_PER_CHANGE));
-            let saved = self.metadata.change(move |session| {
-                for (key, unsaved) in some {
+            let rest = self.metadata.change(move |session| {
+                let mut some = some;
+                while !session.is_long()
+                    && let Some((key, unsaved)) = some.pop()
+                {
                     let saved = session.save_stream(key, unsaved.size, unsaved.written);
                     session.fatal(saved)?;
                 }
-                Ok(())
+                Ok(some)
             });
-            saved.await?;
+            all.extend(rest.await?);
         }
         self.give_back_everything().await
     }
@@ -74,8 +77,10 @@ impl Core {
             let some = all.split_off(all.len().saturating_sub(SIZES_PER_CHANGE));
             let core = Arc::clone(self);
             let saved = self.metadata.change_as(Durability::Volatile, move |session| {
-                let mut saved = Vec::with_capacity(some.len());
-                for (key, known) in some {
+                let (mut some, mut saved) = (some, Vec::new());
+                while !session.is_long()
+                    && let Some((key, known)) = some.pop()
+                {
                     // A stream that was opened again saves its own, and what it left behind is not what the flush has made durable,
                     // though it may have the same size. A time that was set meanwhile counts.
                     let now = core.registry.lock().unsaved(key).filter(|now| now.is_still(&known));
@@ -84,11 +89,13 @@ impl Core {
                     session.fatal(stored)?;
                     saved.push((key, now));
                 }
-                Ok(saved)
+                Ok((saved, some))
             });
-            for (key, now) in saved.await? {
+            let (saved, rest) = saved.await?;
+            for (key, now) in saved {
                 self.registry.lock().take_unsaved(key, now);
             }
+            all.extend(rest);
         }
         Ok(())
     }
@@ -127,8 +134,10 @@ impl Core {
             let some = grown.split_off(grown.len().saturating_sub(SIZES_PER_CHANGE));
             let core = Arc::clone(self);
             let saved = self.metadata.change_as(Durability::Volatile, move |session| {
-                let mut saved = Vec::with_capacity(some.len());
-                for Grown { stream, size, cuts } in some {
+                let (mut some, mut saved) = (some, Vec::new());
+                while !session.is_long()
+                    && let Some(Grown { stream, size, cuts }) = some.pop()
+                {
                     // Streams enter on this thread only: this one is the one that others change until this change is made.
                     let is_it = |now: &Arc<Stream>| Arc::ptr_eq(now, &stream);
                     let in_use = core.registry.lock().stream(stream.key).is_some_and(is_it);
@@ -145,9 +154,11 @@ impl Core {
                         saved.push((stream, written));
                     }
                 }
-                Ok(saved)
+                Ok((saved, some))
             });
-            forget_times(saved.await?);
+            let (saved, rest) = saved.await?;
+            forget_times(saved);
+            grown.extend(rest);
         }
         Ok(())
     }
@@ -166,6 +177,10 @@ impl Core {
             let streams = core.registry.lock().streams_written();
             let mut saved = Vec::with_capacity(streams.len());
             for stream in streams {
+                if session.is_long() {
+                    // The others keep theirs until the next time.
+                    break;
+                }
                 let written = stream.written.load(Ordering::Acquire);
                 let stored = session.save_written(stream.key.0, written);
                 session.fatal(stored)?;

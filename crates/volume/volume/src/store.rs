@@ -14,6 +14,7 @@ use volume_format::CLUSTER;
 
 use crate::copy;
 use crate::core::Core;
+use crate::costs::bytes_of_name;
 use crate::database::{Session, database_error, stopped};
 use crate::jobs::Before;
 use crate::names::Goes;
@@ -59,6 +60,8 @@ impl Session<'_> {
             }
             core.registry.lock().check_delete(old.file)?;
         }
+        let longer = bytes_of_name(to_name).saturating_sub(bytes_of_name(&entry.name));
+        self.spend_to_make(longer)?;
         let replaced = old.map(|old| {
             // Another name of the same file goes alone.
             let same = old.file == entry.file;
@@ -235,7 +238,8 @@ impl FileStore for Volume {
             check_security(&descriptor)?;
             let stored = self.change(move |session| {
                 session.changeable(file.0)?;
-                session.spend_to_make(descriptor.len() as u64)?;
+                let old = session.security_len(file.0)?;
+                session.spend_to_make((descriptor.len() as u64).saturating_sub(old))?;
                 session.change_security(file.0, &descriptor, now)
             });
             stored.await
@@ -428,24 +432,7 @@ impl FileStore for Volume {
             if changes.iter().any(too_long) {
                 return Err(invalid("a row of durable state is too long"));
             }
-            let stored = self.change(move |session| {
-                let row =
-                    |change: &StateChange| change.value.as_ref().map(|value| change.key.len() + value.len());
-                session.spend_to_make(changes.iter().filter_map(row).sum::<usize>() as u64)?;
-                session.changed = true;
-                let stored = (|| {
-                    let mut rows = session.txn.open_table(STATE).map_err(database_error)?;
-                    for change in &changes {
-                        let key = (change.table.as_str(), change.key.as_slice());
-                        match &change.value {
-                            Some(value) => drop(rows.insert(key, value.as_slice()).map_err(database_error)?),
-                            None => drop(rows.remove(key).map_err(database_error)?),
-                        }
-                    }
-                    Ok(())
-                })();
-                session.fatal(stored)
-            });
+            let stored = self.change(move |session| session.write_state(&changes));
             stored.await
         })
     }

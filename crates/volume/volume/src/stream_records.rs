@@ -4,8 +4,8 @@ use file_store::names::{check as check_name, fold};
 use file_store::{STREAMS_MAX, StoreError, StoreErrorKind};
 use volume_format::StreamRecord;
 
+use crate::costs::{ROW_OF_FILE, copy_of};
 use crate::database::Session;
-use crate::namespace::ROW_OF_FILE;
 
 impl Session<'_> {
     /// The stream of that name, if there is one.
@@ -45,7 +45,7 @@ impl Session<'_> {
         })?;
         inode.streams.push(record.clone());
         inode.times[3] = now;
-        self.spend_to_make(ROW_OF_FILE)?;
+        self.spend_to_make(ROW_OF_FILE + name.len() as u64 + copy_of(inode.encode().len()))?;
         let stored = self.put_inode(file, &inode);
         self.fatal(stored)?;
         Ok(record)

@@ -12,6 +12,7 @@ mod full;
 mod full_area;
 mod growth;
 mod log_feature;
+mod long_rows;
 mod metadata_log;
 mod names;
 mod reserve;

@@ -10,9 +10,10 @@ use volume_format::{Entry, Inode, OtherName};
 
 use crate::clusters::{ROW, StreamKey};
 use crate::core::Core;
+use crate::costs::{ROW_OF_FILE, bytes_of_name};
 use crate::database::{Session, database_error};
 use crate::links::END;
-use crate::namespace::{DEPTH_MAX, ROW_OF_FILE};
+use crate::namespace::DEPTH_MAX;
 use crate::tables::{ENTRIES, INODES, LINKS, SECURITY};
 
 /// A file or directory to be copied.
@@ -148,8 +149,11 @@ impl Session<'_> {
     /// Room for the copy of a tree. As many links as there are in all are more than those of the tree; only if there is no
     /// room for so many are they counted.
     fn spend_on(&mut self, tree: &[Copied]) -> Result<(), StoreError> {
-        let names: u64 = tree.iter().map(|copied| copied.names.len() as u64).sum();
-        let files = (ROW_OF_FILE * names).saturating_add(self.descriptors(tree)?);
+        let names = tree.iter().flat_map(|copied| &copied.names);
+        let names: u64 = names.map(|(_, name)| ROW_OF_FILE + bytes_of_name(name)).sum();
+        let streams = tree.iter().flat_map(|copied| &copied.inode.streams);
+        let streams: u64 = streams.map(|stream| stream.name.len() as u64).sum();
+        let files = names.saturating_add(streams).saturating_add(self.descriptors(tree)?);
         let links = self.txn.open_table(LINKS).map_err(database_error)?.len().map_err(database_error)?;
         let rows = |links: u64| 4 * ROW * (links + tree.len() as u64);
         if self.spend_to_make(files.saturating_add(rows(links))).is_ok() {

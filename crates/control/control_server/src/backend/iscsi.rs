@@ -125,6 +125,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     fn images(&self) -> Vec<(String, ImageNow)> {
         Vec::new()
     }
+    /// Initiators of LUNs that are served here which have not been told yet that writes they had cached may be lost, by the LUN's name.
+    fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
+        Vec::new()
+    }
     /// What initiators have reserved of LUNs that are served here, by name; of those of which nobody has, nothing.
     fn reservations(&self) -> Vec<(String, LunReservations)> {
         Vec::new()

@@ -282,6 +282,10 @@ fn shares(text: &mut Text, shares: &[Share]) {
             (vec![("share", &*share.config.name)], value(share))
         });
     }
+    let help = "Changes of what is kept of persistent opens that could not be made durable.";
+    each(text, Kind::Counter, "holdfast_share_unsaved_total", help, shares, |share| {
+        (vec![("share", &*share.config.name)], share.traffic.unsaved as f64)
+    });
 }
 
 fn sessions(text: &mut Text, sessions: &[Session]) {

@@ -49,7 +49,17 @@ impl Node {
         let problem = problem.or_else(|| impaired.map(|impaired| impaired.why.clone()));
         let caching = served.caching.contains(&config.name);
         let reservations = served.reservations.get(&config.name).cloned();
-        Lun { config, size_bytes: size, allocated_bytes: allocated, serving, caching, reservations, problem }
+        let lost_writes = served.lost_writes.get(&config.name).cloned().unwrap_or_default();
+        Lun {
+            config,
+            size_bytes: size,
+            allocated_bytes: allocated,
+            serving,
+            caching,
+            reservations,
+            lost_writes,
+            problem,
+        }
     }
 
     /// The file of a LUN.

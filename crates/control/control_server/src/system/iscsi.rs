@@ -63,6 +63,10 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn write_caches(&self) -> Vec<(String, bool)>;
     /// What initiators have reserved of units, by the LUN's name.
     fn reservations(&self) -> Vec<(String, LunReservations)>;
+    /// Whom of their initiators is still to be told that cached writes may be lost; see [`IscsiBackend::lost_writes`].
+    fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
+        Vec::new()
+    }
     /// Ends that of one; see [`IscsiBackend::clear_reservations`].
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations>;
     /// The images that units are made of, by the LUN's name.
@@ -407,6 +411,10 @@ impl IscsiBackend for Iscsi {
 
     fn reservations(&self) -> Vec<(String, LunReservations)> {
         self.units.reservations()
+    }
+
+    fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
+        self.units.lost_writes()
     }
 
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {

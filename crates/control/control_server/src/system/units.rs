@@ -487,6 +487,10 @@ impl UnitBackend for SystemUnits {
         self.reserved()
     }
 
+    fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
+        self.not_told()
+    }
+
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {
         Box::pin(self.clear(lun))
     }

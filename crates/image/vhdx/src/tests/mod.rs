@@ -5,6 +5,7 @@ mod chains;
 mod conforms;
 mod crash;
 mod damage;
+mod full;
 mod held;
 mod meddled;
 mod memory;

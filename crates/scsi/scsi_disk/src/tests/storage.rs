@@ -264,3 +264,95 @@ fn what_is_lost_at_the_closing_is_told_by_the_next_unit() {
         }
     });
 }
+
+/// The node ends at any moment, or another one takes over: nobody has closed the unit, and nobody knows what of the cache is there.
+#[test]
+fn what_was_cached_when_the_node_ended_is_told_by_the_next_unit() {
+    run_quickly(async {
+        let rig = caching(disk()).await;
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        // A write that is durable when it is answered cannot be lost.
+        let mut through = WRITE;
+        through[1] = 8;
+        assert!(good(&rig.send(1, 1, &through, &[6; 512]).await));
+        let next = async || {
+            let config = UnitConfig { write_cache: true, ..unit_config() };
+            let unit = LogicalUnit::open(config, disk(), rig.rows.clone()).await.unwrap();
+            Rig::with(unit, rig.rows.clone(), INITIATORS).await
+        };
+        let after = next().await;
+        assert_eq!(after.unit.lost_writes_of().len(), 1);
+        assert_eq!(after.sense(0, &SYNC, &[]).await, WRITE_ERROR);
+        assert!(good(&after.send(0, 1, &SYNC, &[]).await), "once");
+        assert!(good(&after.send(1, 1, &SYNC, &[]).await), "it had nothing cached");
+        assert_eq!(after.unit.lost_writes_of(), Vec::<String>::new());
+        // Flushed, and nothing written since: the next end loses nothing.
+        assert!(
+            good(&after.send(1, 1, &WRITE, &[7; 512]).await) && good(&after.send(1, 1, &SYNC, &[]).await)
+        );
+        after.unit.rest().await;
+        after.unit.rest().await;
+        let rested = next().await;
+        assert!(good(&rested.send(0, 1, &SYNC, &[]).await) && good(&rested.send(1, 1, &SYNC, &[]).await));
+        // Who goes on is named again.
+        assert!(good(&after.send(1, 1, &WRITE, &[8; 512]).await));
+        assert_eq!(next().await.sense(1, &SYNC, &[]).await, WRITE_ERROR);
+    });
+}
+
+/// Where it cannot be kept who may lose something, nothing is cached.
+#[test]
+fn what_nobody_could_be_told_of_is_written_through() {
+    run_quickly(async {
+        let config = UnitConfig { write_cache: true, ..unit_config() };
+        let unit = LogicalUnit::open(config, disk(), Arc::new(NoReservationStore)).await.unwrap();
+        let rig = Rig::with(unit, Arc::new(Rows::default()), INITIATORS).await;
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        rig.unit.detach();
+        rig.unit.attach(disk(), rig.rows.clone());
+        assert!(good(&rig.send(0, 1, &SYNC, &[]).await), "it was durable");
+    });
+}
+
+/// A disk whose flushes find no space, while there is none.
+struct Full(Arc<MemoryDisk>, std::sync::atomic::AtomicBool);
+
+impl test_layers::DeviceLayer for Full {
+    fn below(&self) -> &dyn BlockDevice {
+        &*self.0
+    }
+
+    fn flush(&self) -> BlockFuture<'_, ()> {
+        let full = self.1.load(std::sync::atomic::Ordering::SeqCst);
+        Box::pin(async move {
+            if full { Err(BlockError::new(BlockErrorKind::NoSpace, "a test")) } else { Ok(()) }
+        })
+    }
+}
+
+/// An image on a volume that is full: the flush says so, nothing is lost by that, and it succeeds when there is room.
+#[test]
+fn a_flush_without_space_loses_nothing() {
+    run_quickly(async {
+        let memory = Arc::new(MemoryDisk::new((BLOCKS * 512) as usize, 512));
+        let full = Arc::new(test_layers::Layered(Full(memory, true.into())));
+        let rig = caching(Arc::new(DeviceBacking::new(full.clone()))).await;
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        for who in [0, 1, 0] {
+            assert_eq!(rig.sense(who, &SYNC, &[]).await, (7, 0x2707));
+        }
+        full.1.store(false, std::sync::atomic::Ordering::SeqCst);
+        for who in 0..2 {
+            assert!(good(&rig.send(who, 1, &SYNC, &[]).await));
+        }
+        // What was not flushed before it goes is lost still.
+        full.1.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(good(&rig.send(0, 1, &WRITE, &[6; 512]).await));
+        assert_eq!(rig.sense(0, &SYNC, &[]).await, (7, 0x2707));
+        rig.unit.detach();
+        rig.unit.attach(disk(), rig.rows.clone());
+        for who in 0..2 {
+            assert_eq!(rig.sense(who, &SYNC, &[]).await, WRITE_ERROR);
+        }
+    });
+}

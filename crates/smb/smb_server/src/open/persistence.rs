@@ -17,6 +17,7 @@ pub(crate) mod row;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use file_store::StateChange;
 use smb_files::FileError;
@@ -29,7 +30,7 @@ use super::{Lasting, Open, Thing};
 use crate::tree::{Disk, Target};
 
 /// The table of the volume's durable state.
-pub(crate) const TABLE: &str = "smb-open";
+pub(crate) const TABLE: &str = file_store::OPENS_TABLE;
 
 /// What is stored of an open.
 #[derive(Debug, Default)]
@@ -99,11 +100,13 @@ async fn change(
     key: Vec<u8>,
     value: Option<Vec<u8>>,
 ) -> Result<(), FileError> {
-    let files = disk.files.clone();
+    let (files, share) = (disk.files.clone(), Arc::clone(&disk.share));
     shard_runtime::finish_anyway(async move {
         *stored = Stored::Unknown;
         let change = StateChange { table: TABLE.to_owned(), key, value: value.clone() };
-        files.store().state_write(vec![change]).await?;
+        files.store().state_write(vec![change]).await.inspect_err(|_| {
+            share.counters.unsaved.fetch_add(1, Ordering::Relaxed);
+        })?;
         *stored = value.map_or(Stored::Nothing, Stored::Row);
         Ok(())
     })

@@ -15,6 +15,8 @@ pub(super) struct Served {
     pub(super) images: BTreeMap<String, ImageNow>,
     /// What initiators have reserved, by the LUN's name.
     pub(super) reservations: BTreeMap<String, LunReservations>,
+    /// Who is to be told of lost writes, by the LUN's name.
+    pub(super) lost_writes: BTreeMap<String, Vec<String>>,
 }
 
 impl Node {
@@ -23,6 +25,12 @@ impl Node {
         let caches = self.backends.iscsi.write_caches().into_iter();
         let caching = caches.filter(|(_, on)| *on).map(|(name, _)| name).collect();
         let reservations = self.backends.iscsi.reservations().into_iter().collect();
-        Served { caching, images: self.backends.iscsi.images().into_iter().collect(), reservations }
+        let lost_writes = self.backends.iscsi.lost_writes().into_iter().collect();
+        Served {
+            caching,
+            images: self.backends.iscsi.images().into_iter().collect(),
+            reservations,
+            lost_writes,
+        }
     }
 }

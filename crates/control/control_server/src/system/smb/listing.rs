@@ -21,7 +21,7 @@ fn word(value: impl Debug) -> String {
 }
 
 pub(super) fn traffic(traffic: smb_server::ShareTraffic) -> ShareTraffic {
-    let smb_server::ShareTraffic { io, metadata, refused } = traffic;
+    let smb_server::ShareTraffic { io, metadata, refused, unsaved } = traffic;
     ShareTraffic {
         reads: io.read.operations,
         read_bytes: io.read.bytes,
@@ -29,6 +29,7 @@ pub(super) fn traffic(traffic: smb_server::ShareTraffic) -> ShareTraffic {
         written_bytes: io.write.bytes,
         metadata,
         refused,
+        unsaved,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control_api::{Code, Problem};
 use file_store::{Access, FileId, FileStore, OpenFile};
@@ -10,6 +11,9 @@ use tokio::sync::oneshot;
 
 use crate::backend::VolumeHandle;
 use crate::files;
+
+/// How often it is looked whether a unit rests.
+const RESTS_AFTER: Duration = Duration::from_secs(10);
 
 /// The file of a LUN that could not be opened as a unit: nobody removes it, changes its size or moves it meanwhile. Dropped on the
 /// shard of its volume.
@@ -81,6 +85,14 @@ pub(super) async fn open_file(
     Ok(open)
 }
 
+/// Looks now and then whether a unit rests: should the node end then, nobody is told of lost writes.
+pub(super) async fn rests(unit: &LogicalUnit) {
+    loop {
+        shard_runtime::sleep(RESTS_AFTER).await;
+        unit.rest().await;
+    }
+}
+
 /// Tells initiators when the size of a unit's file changes, until told to stop.
 pub(super) async fn watch_size(unit: Arc<LogicalUnit>, (stopped, ended): Watched) {
     let watch = async {
@@ -92,6 +104,7 @@ pub(super) async fn watch_size(unit: Arc<LogicalUnit>, (stopped, ended): Watched
     };
     tokio::select! {
         () = watch => {}
+        () = rests(&unit) => {}
         _ = stopped => {}
     }
     drop(unit);

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockDevice, BlockFuture, Durability, Geometry};
+use block_device::{BlockDevice, BlockErrorKind, BlockFuture, Durability, Geometry};
 use control_api::{Code, LunConfig, LunFormat, Problem};
 use file_store::{FileId, FileStore, OpenFile};
 use parking_lot::Mutex;
 use scsi_disk::{Backing, DeviceBacking, FileBacking, LogicalUnit, VolumeReservations};
 use vhdx::{Image, Memory, Mode};
 
-use super::file::{Failed, Watched, open_file, watch_size};
+use super::file::{Failed, Watched, open_file, rests, watch_size};
 use crate::backend::VolumeHandle;
 use crate::images::parentage::{Link, Parentage};
 use crate::images::{self, ImagePlace};
@@ -265,18 +265,23 @@ pub(super) async fn watch_medium(unit: Arc<LogicalUnit>, source: Source, disk: A
     };
     tokio::select! {
         () = again => {}
+        () = rests(&unit) => {}
         _ = stopped => {}
     }
     drop((unit, source, disk));
     let _ = ended.send(());
 }
 
-/// Puts what nobody asks to be durable into the file now and then, and gives back memory that requests need. A flush that fails stops the image, which says so.
+/// Puts what nobody asks to be durable into the file now and then, and gives back memory that requests need. A flush that fails stops the image, which says so;
+/// one that finds no space is tried again.
 async fn settle(image: &Image) {
     loop {
         shard_runtime::sleep(SETTLE_AFTER).await;
         image.trim_memory();
-        if image.is_unsettled() && image.flush().await.is_err() {
+        if image.is_unsettled()
+            && let Err(error) = image.flush().await
+            && error.kind() != BlockErrorKind::NoSpace
+        {
             return std::future::pending().await;
         }
     }

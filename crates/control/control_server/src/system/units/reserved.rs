@@ -58,6 +58,13 @@ impl SystemUnits {
         of.flatten().collect()
     }
 
+    /// Initiators that are still to be told that writes which they had cached may be lost, also of units that are away.
+    pub(super) fn not_told(&self) -> Vec<(String, Vec<String>)> {
+        let state = self.state.lock();
+        let of = state.units.iter().map(|(name, entry)| (name.clone(), entry.unit.lost_writes_of()));
+        of.filter(|(_, initiators)| !initiators.is_empty()).collect()
+    }
+
     /// Ends what initiators hold of a unit, on the shard of its file.
     pub(super) async fn clear(&self, lun: &str) -> Result<LunReservations, Problem> {
         let not_here = || {
