@@ -206,7 +206,7 @@ impl Connection {
         self.account.register(cx.waker());
         while self.tick.as_mut().poll(cx).is_ready() {
             self.tick = Box::pin(shard_runtime::sleep(TICK));
-            match self.ages.pass(TICK, self.conn.is_logged_in(), self.conn.peer.carries() > 0) {
+            match self.ages.pass(TICK, self.conn.is_logged_in(), self.conn.is_used()) {
                 Age::InTime => {}
                 Age::NoLogin => return Poll::Ready(End::NoLogin),
                 Age::NoSession => return Poll::Ready(End::NoSession),
@@ -279,8 +279,9 @@ impl Connection {
             Mail::Break { session, notification } => self.conn.tell_break(session, notification),
             // The channel stays to sign the refusals of what still comes.
             Mail::SessionEnded => {}
-            Mail::Unused if self.conn.peer.carries() > 0 => {}
-            Mail::Unused | Mail::Close => return Err(End::Told),
+            // Not at once: who has another one after all hears that the session is no more.
+            Mail::Unused => self.ages.is_lost(),
+            Mail::Close => return Err(End::Told),
             Mail::Abandon => {
                 // What waits to be sent is for nobody, and the system is not to try for minutes.
                 let _ = socket2::SockRef::from(&*self.stream).set_linger(Some(Duration::ZERO));

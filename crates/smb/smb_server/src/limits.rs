@@ -55,6 +55,8 @@ pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection stays over which somebody has logged in and nobody is: a client that has logged off logs in again at once, or
 /// comes back over another one. Its place counts as its first user's meanwhile.
 pub const UNUSED_MAX: Duration = Duration::from_secs(60);
+/// The same where the client says that it has lost the session: what it still sends there is refused meanwhile.
+pub const LOST_MAX: Duration = Duration::from_secs(20);
 /// How long a client's network may leave unacknowledged that a break was told before the connection counts as lost; Windows
 /// gives up after five retransmissions, too. Well below the 35 seconds after which caching ends anyway: a break that does
 /// not arrive can go over another channel, and a client that lost its only one knows that it holds nothing any more.

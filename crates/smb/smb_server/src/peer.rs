@@ -22,7 +22,7 @@ pub(crate) enum Mail {
     },
     /// A session has ended elsewhere (logged off on another channel, replaced, closed by the administrator).
     SessionEnded,
-    /// Its client says that it has lost a session which it had over this connection: close it, unless it carries another one.
+    /// Its client says that it has lost a session which it had over this connection: close it soon, unless it carries another one.
     Unused,
     /// Close the connection.
     Close,

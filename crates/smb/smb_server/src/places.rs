@@ -17,7 +17,8 @@
 //!   few is refused by a full table only.
 //! * The reserve goes to users who hold fewer than few, so to fill the table takes 256 users who act together (of connections, 16 at the
 //!   least). Of a table that some have filled as far as they can, each newcomer gets few.
-//! * A connection that only carried a session which its client has lost gives its place to that in which the client comes back.
+//! * A connection that only carried a session which its client has lost gives its place to the one over which the client comes back, where
+//!   there is no other.
 //!
 //! What a restart or a takeover brings back was promised to its client: it counts, and is never refused.
 

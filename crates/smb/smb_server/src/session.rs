@@ -167,8 +167,11 @@ impl Session {
     }
 
     /// A connection other than `mine` that has nothing but this session, and its place among all connections, if that is the session's
-    /// user's: it stands for that of a client which comes back over `mine`.
+    /// user's: it stands for that of a client which comes back over `mine`. None while it writes: who comes back waits for that.
     pub(crate) fn give_up_connection(&self, mine: &Peer) -> Option<(Arc<Peer>, Place)> {
+        if self.is_writing() {
+            return None;
+        }
         let user = self.user().token.user;
         let channels = self.channels.lock();
         let mut alone = channels.iter().filter(|peer| peer.id != mine.id && peer.carries() == 1);

@@ -168,9 +168,16 @@ impl Shared {
 
     /// The same for a connection: there are no more of them than the node has memory for.
     pub(crate) fn connection_place(&self, user: &User, remote: SocketAddr) -> Option<Place> {
-        let places = &self.tables.connections;
-        let most = places.limit.min(self.parts.budget.connections_max());
-        self.place_within(places, user, remote, (most, false))
+        self.place_within(&self.tables.connections, user, remote, (self.connections_max(), false))
+    }
+
+    /// The same, where it is no refusal that there is none.
+    pub(crate) fn free_connection_place(&self, user: &User) -> Option<Place> {
+        self.tables.connections.take(user.token.user, self.connections_max(), false)
+    }
+
+    fn connections_max(&self) -> usize {
+        self.tables.connections.limit.min(self.parts.budget.connections_max())
     }
 
     fn place_within(

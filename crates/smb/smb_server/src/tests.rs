@@ -7,13 +7,14 @@
 //! outlive it, and a request that is cancelled once it has been answered with PENDING.
 //!
 //! Beside these, in the same world: what hosts say of flows (`storage_qos`), shares that are on their way (`expected_shares`), and what one
-//! user leaves to others (`places`), what a CANCEL may be told of (`cancelled`).
+//! user leaves to others (`places`, `connections`), what a CANCEL may be told of (`cancelled`).
 
 mod cancelled;
 mod cases;
 mod cases_controls;
 mod cases_info;
 mod client;
+mod connections;
 mod dropped;
 mod expected_shares;
 mod look;

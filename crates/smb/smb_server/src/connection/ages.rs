@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use crate::limits::{LOGIN_TIMEOUT, UNUSED_MAX};
+use crate::limits::{LOGIN_TIMEOUT, LOST_MAX, UNUSED_MAX};
 
 /// How old a connection is, and for how long there has been no session on it.
 #[derive(Default)]
 pub(super) struct Ages {
     age: Duration,
     unused: Duration,
+    /// Its client says that it has lost it.
+    lost: bool,
 }
 
 /// What a connection has come to.
@@ -22,15 +24,23 @@ pub(super) enum Age {
 }
 
 impl Ages {
+    /// Its client says that it has lost it, and that there is no session on it any more.
+    pub(super) fn is_lost(&mut self) {
+        self.lost = true;
+    }
+
     /// So much time has passed. `is_logged_in`: somebody has logged in at any time; `is_used`: somebody is.
     pub(super) fn pass(&mut self, time: Duration, is_logged_in: bool, is_used: bool) -> Age {
         self.age += time;
-        self.unused = if is_used { Duration::ZERO } else { self.unused + time };
+        (self.unused, self.lost) = match is_used {
+            true => (Duration::ZERO, false),
+            false => (self.unused + time, self.lost),
+        };
         if !is_logged_in && self.age >= LOGIN_TIMEOUT {
             return Age::NoLogin;
         }
         // A login that never ends does not keep it: what has come of it counts.
-        if is_logged_in && self.unused >= UNUSED_MAX {
+        if is_logged_in && self.unused >= if self.lost { LOST_MAX } else { UNUSED_MAX } {
             return Age::NoSession;
         }
         Age::InTime
@@ -59,6 +69,14 @@ mod tests {
     fn who_has_left_does_not_stay_for_ever() {
         assert_eq!(stays(&mut Ages::default(), false, false), (LOGIN_TIMEOUT, Age::NoLogin));
         let mut ages = Ages::default();
+        assert_eq!(stays(&mut ages, true, true).1, Age::InTime);
+        assert_eq!(stays(&mut ages, true, false), (UNUSED_MAX, Age::NoSession));
+        // One that is lost goes sooner, but for another session on it.
+        let mut ages = Ages::default();
+        ages.is_lost();
+        assert_eq!(stays(&mut ages, true, false), (LOST_MAX, Age::NoSession));
+        let mut ages = Ages::default();
+        ages.is_lost();
         assert_eq!(stays(&mut ages, true, true).1, Age::InTime);
         assert_eq!(stays(&mut ages, true, false), (UNUSED_MAX, Age::NoSession));
         // Who logs in again begins anew.

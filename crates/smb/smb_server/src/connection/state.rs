@@ -177,7 +177,8 @@ impl Conn {
     }
 
     /// Somebody is about to log in; if it is the first, the connection counts as its from now on, whatever becomes of its session.
-    /// `lost` is a session of the same user that the client has lost: a connection that has nothing else ends, and its place is this one's.
+    /// `lost` is a session of the same user that the client has lost: where there is no place for this connection, one that has nothing else
+    /// ends, and its place is this one's.
     ///
     /// # Errors
     /// INSUFFICIENT_RESOURCES when that user may have no more connections.
@@ -185,18 +186,15 @@ impl Conn {
         if self.peer.has_place() {
             return Ok(());
         }
-        let place = match lost.and_then(|lost| lost.give_up_connection(&self.peer)) {
-            Some((old, place)) => {
-                // Without a place it may not stay, whoever else logs in over it now.
-                old.tell(Mail::Close);
-                place
-            }
-            None => {
-                let taken = self.shared.connection_place(user, self.peer.remote);
-                taken.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?
-            }
+        let of_lost = || {
+            let (old, place) = lost?.give_up_connection(&self.peer)?;
+            // Without a place it may not stay, whoever else logs in over it now.
+            old.tell(Mail::Close);
+            Some(place)
         };
-        self.peer.hold(place);
+        let place = self.shared.free_connection_place(user).or_else(of_lost);
+        let place = place.or_else(|| self.shared.connection_place(user, self.peer.remote));
+        self.peer.hold(place.ok_or(NtStatus::INSUFFICIENT_RESOURCES)?);
         Ok(())
     }
 
@@ -207,6 +205,11 @@ impl Conn {
 
     pub(crate) fn is_logged_in(&self) -> bool {
         self.login.borrow().is_none()
+    }
+
+    /// Whether there is a session on it, or a write of one that has ended is under way.
+    pub(crate) fn is_used(&self) -> bool {
+        self.peer.carries() > 0 || self.sessions.borrow().values().any(|channel| channel.session.is_writing())
     }
 
     /// Whether a line of that kind about the client may go into the log: what it can cause at will is throttled.
