@@ -1,7 +1,7 @@
 //! What the system knows of an open file or device: the few ioctls that std does not offer, made safe.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 // Request numbers of linux/fs.h; libc has no constants for them on every target.
 const BLKROGET: libc::c_ulong = 0x125e;
@@ -74,15 +74,46 @@ pub fn is_in_memory(fd: impl AsFd) -> bool {
     /// linux/magic.h
     const TMPFS_MAGIC: u64 = 0x0102_1994;
     const RAMFS_MAGIC: u64 = 0x8584_58f6;
-    let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     let fd = fd.as_fd();
+    let Some(kind) = file_system(fd) else { return false };
+    (kind == TMPFS_MAGIC || kind == RAMFS_MAGIC) && is_plain(fd)
+}
+
+/// Whether it is in a file system that other machines reach, too, by a network or on a disk that they share. `true` where the system does not say.
+pub fn is_of_a_network(fd: impl AsFd) -> bool {
+    /// linux/magic.h and the file systems' own headers: NFS, SMB 1, CIFS, SMB 2 and later, Ceph, FUSE (also virtiofs: what is behind it is
+    /// not known), 9P, AFS, kAFS, CODA, GFS2, OCFS2, Lustre, BeeGFS, GPFS.
+    const SHARED: [u64; 15] = [
+        0x6969,
+        0x517b,
+        0xff53_4d42,
+        0xfe53_4d42,
+        0x00c3_6400,
+        0x6573_5546,
+        0x0102_1997,
+        0x5346_414f,
+        0x6b41_4653,
+        0x7375_7245,
+        0x0116_1970,
+        0x7461_636f,
+        0x0bd0_0bd0,
+        0x1983_0326,
+        0x4750_4653,
+    ];
+    file_system(fd.as_fd()).is_none_or(|kind| SHARED.contains(&kind))
+}
+
+/// The number of the kind of file system that it is in.
+fn file_system(fd: BorrowedFd<'_>) -> Option<u64> {
+    let mut answer = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: `answer` is a statfs buffer that outlives the call.
     if unsafe { libc::fstatfs(fd.as_raw_fd(), answer.as_mut_ptr()) } < 0 {
-        return false;
+        return None;
     }
     // SAFETY: zeroed at first, which is valid for this plain structure, and then filled by the kernel.
-    let kind = unsafe { answer.assume_init() }.f_type as u64;
-    (kind == TMPFS_MAGIC || kind == RAMFS_MAGIC) && is_plain(fd)
+    let kind = unsafe { answer.assume_init() }.f_type;
+    // The numbers have 32 bits; the field is signed, and wider on some machines.
+    Some(kind as u64 & 0xffff_ffff)
 }
 
 fn is_plain(fd: impl AsFd) -> bool {

@@ -45,6 +45,8 @@ pub struct LocalDisk {
     zeroing: Zeroing,
     /// It keeps persistent reservations.
     reserves: bool,
+    /// Other machines may reach it.
+    reached: bool,
     /// Of a file: the numbers of its file system and of itself there.
     file: Option<(u64, u64)>,
 }
@@ -69,6 +71,7 @@ impl LocalDisk {
             poisoned: AtomicBool::new(false),
             zeroing: Zeroing::default(),
             reserves: false,
+            reached: true,
             file: None,
         }
     }
@@ -88,6 +91,18 @@ impl LocalDisk {
     /// One that keeps persistent reservations, or not.
     pub(crate) fn reserving(self, reserves: bool) -> Self {
         Self { reserves, ..self }
+    }
+
+    /// One that other machines may reach, or not.
+    pub(crate) fn reached(self, reached: bool) -> Self {
+        Self { reached, ..self }
+    }
+
+    /// Whether other machines may reach it, too: a block device that is not made of this machine's memory or files, a file in a file system
+    /// of a network or cluster. `true` where it cannot be told.
+    #[must_use]
+    pub fn may_be_shared(&self) -> bool {
+        self.reached
     }
 
     pub(crate) fn target(&self) -> &IoTarget {

@@ -5,12 +5,14 @@
 //! same code over its own files.
 //!
 //! A block device of several machines that keeps persistent reservations offers them ([`block_device::Reservations`]).
+//! Of any other one that other machines may reach ([`LocalDisk::may_be_shared`]) nothing keeps them from writing to it.
 //!
 //! Deliberately absent: caching, checksums, retries of failed writes.
 
 mod discovery;
 mod disk;
 mod open;
+mod reach;
 mod reservations;
 
 #[cfg(test)]

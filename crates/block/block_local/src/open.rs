@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use io_engine::{IoTarget, device_info};
 
-use crate::{LocalDisk, LocalGeometry, reservations};
+use crate::{LocalDisk, LocalGeometry, reach, reservations};
 
 /// Blocks of files whose file system does not say what direct I/O asks for, in bytes.
 const DEFAULT_BLOCK: u32 = 4096;
@@ -145,6 +145,10 @@ impl LocalDisk {
         let reserves = writable
             && kind.is_block_device()
             && reservations::are_kept(&file, file.metadata().map_err(io("ask for the number of"))?.rdev());
+        let reached = match kind.is_block_device() {
+            true => reach::device_may_be_shared(file.metadata().map_err(io("ask for the number of"))?.rdev()),
+            false => reach::file_may_be_shared(&file),
+        };
         let mut geometry = if kind.is_block_device() {
             let info = device_info::device_info(&file).map_err(io("ask for the size of"))?;
             LocalGeometry {
@@ -167,7 +171,7 @@ impl LocalDisk {
         let meta = file.metadata().map_err(io("ask for the number of"))?;
         let numbers = meta.is_file().then(|| (meta.dev(), meta.ino()));
         let disk = Self::over(&path.to_string_lossy(), IoTarget::of(file.into()), &geometry);
-        Ok(disk.reserving(reserves).of_file(numbers))
+        Ok(disk.reserving(reserves).reached(reached).of_file(numbers))
     }
 
     /// Makes a file that can be opened as a disk.

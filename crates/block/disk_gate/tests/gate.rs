@@ -50,16 +50,25 @@ enum Saves {
 struct Rows {
     rows: Mutex<BTreeMap<DiskIdentity, Vec<u8>>>,
     saves: Mutex<Saves>,
+    /// They cannot be read.
+    unread: AtomicBool,
 }
 
 impl Rows {
     fn new() -> Arc<Self> {
-        Arc::new(Self { rows: Mutex::default(), saves: Mutex::new(Saves::All) })
+        Arc::new(Self {
+            rows: Mutex::default(),
+            saves: Mutex::new(Saves::All),
+            unread: AtomicBool::new(false),
+        })
     }
 }
 
 impl Records for Rows {
     fn load(&self, disk: DiskIdentity) -> io::Result<Option<Vec<u8>>> {
+        if self.unread.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the disk of records has failed"));
+        }
         Ok(self.rows.lock().get(&disk).cloned())
     }
 
@@ -302,6 +311,74 @@ fn a_crash_at_any_save_leaves_what_was_answered() {
             });
         }
     }
+}
+
+/// What could not be kept is tried again: the state before the change comes back, of which nobody was told otherwise, and the disk is used again.
+#[test]
+fn who_may_write_is_kept_again_when_it_can_be() {
+    for saves in [Saves::None, Saves::Unheard] {
+        on_shard(async {
+            let rows = Rows::new();
+            let disk = Arc::new(MemoryDisk::new(SIZE, 512));
+            let gate = gate(disk.clone(), rows.clone()).await;
+            let (a, b) = (way(&gate, "a"), way(&gate, "b"));
+            a.register(5 << 16 | 1).await.unwrap();
+            a.reserve(5 << 16 | 1).await.unwrap();
+            *rows.saves.lock() = saves;
+            assert!(b.register(6 << 16 | 2).await.is_err());
+            assert!(gate.broken().is_some());
+            assert!(
+                a.write(0, data(1), Durability::Durable).await.is_err(),
+                "which state comes back, nobody knows"
+            );
+            assert!(!gate.mend().await && gate.broken().is_some(), "it cannot be kept still");
+            *rows.saves.lock() = Saves::All;
+            assert!(gate.mend().await && gate.broken().is_none());
+            a.write(0, data(1), Durability::Durable).await.unwrap();
+            let refused = b.write(0, data(2), Durability::Durable).await;
+            assert_eq!(refused.unwrap_err().kind(), BlockErrorKind::Fenced);
+            // What failed is done now that it can be; and without anybody's mending, by who asks.
+            *rows.saves.lock() = saves;
+            assert!(b.register(6 << 16 | 2).await.is_err());
+            *rows.saves.lock() = Saves::All;
+            b.register(6 << 16 | 2).await.unwrap();
+            b.preempt_and_abort(6 << 16 | 2, 5 << 16 | 1).await.unwrap();
+            assert!(a.write(0, data(1), Durability::Durable).await.is_err());
+            b.write(0, data(2), Durability::Durable).await.unwrap();
+            // All of it was kept.
+            let gate = crate::gate(disk, rows).await;
+            assert_eq!(way(&gate, "b").keys().await.unwrap().into_iter().collect::<Vec<_>>(), [6 << 16 | 2]);
+        });
+    }
+}
+
+/// A record that could not be read is read when it can be; one that is damaged stays what it is.
+#[test]
+fn a_record_that_could_not_be_read_is_read_again() {
+    on_shard(async {
+        let rows = Rows::new();
+        let disk = Arc::new(MemoryDisk::new(SIZE, 512));
+        let first = gate(disk.clone(), rows.clone()).await;
+        let a = way(&first, "a");
+        a.register(5 << 16 | 1).await.unwrap();
+        a.reserve(5 << 16 | 1).await.unwrap();
+        rows.unread.store(true, Ordering::SeqCst);
+        let gate = crate::gate(disk, rows.clone()).await;
+        let (a, b) = (way(&gate, "a"), way(&gate, "b"));
+        assert!(!gate.mend().await && gate.broken().is_some());
+        for way in [&a, &b] {
+            assert!(way.write(0, data(1), Durability::Durable).await.is_err());
+        }
+        rows.unread.store(false, Ordering::SeqCst);
+        assert!(gate.mend().await && gate.broken().is_none());
+        a.write(0, data(1), Durability::Durable).await.unwrap();
+        assert!(b.write(0, data(2), Durability::Durable).await.is_err());
+        for row in rows.rows.lock().values_mut() {
+            row[20] ^= 1;
+        }
+        let gate = crate::gate(Arc::new(MemoryDisk::new(SIZE, 512)), rows).await;
+        assert!(!gate.mend().await && gate.broken().is_some(), "nobody knows what it said");
+    });
 }
 
 #[test]

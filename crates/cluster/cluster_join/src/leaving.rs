@@ -9,7 +9,7 @@ use cluster_store_etcd::EtcdStore;
 use tokio::time::Instant;
 
 use crate::error::{JoinError, Kind};
-use crate::roll::nodes;
+use crate::roll::{Standing, nodes, standing};
 
 /// So often it is tried anew when others write at the same time, or an answer was lost.
 const TRIES: u32 = 8;
@@ -37,6 +37,19 @@ async fn pools_of(
     Ok(pools)
 }
 
+/// The last sign of life of a node: the revision that it was written by, 0 where there is none.
+///
+/// # Errors
+/// When etcd does not answer.
+pub async fn last_beat(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    node: NodeId,
+) -> Result<Revision, JoinError> {
+    let found = store.get(Range::Key(Key::Beat(node).path(cluster))).await?.found;
+    Ok(found.first().map_or(Revision(0), |found| found.modified))
+}
+
 /// Whether a node can go: it owns no pool, and is not the last one.
 ///
 /// # Errors
@@ -48,13 +61,8 @@ pub async fn check_leave(
 ) -> Result<(), JoinError> {
     let all = nodes(store, cluster).await?;
     let others = all.iter().any(|(id, _, entry)| *id != node && !entry.removed);
-    let Some((_, _, entry)) = all.iter().find(|(id, ..)| *id == node) else {
-        return Err(JoinError::new(
-            Kind::NotFound,
-            format!("The cluster has no node {node}."),
-            "`holdfast node list` shows which there are.",
-        ));
-    };
+    // The cluster does not know it (its state may be that of before the node joined, restored from a backup): nothing keeps it.
+    let Some((_, _, entry)) = all.iter().find(|(id, ..)| *id == node) else { return Ok(()) };
     if entry.removed {
         return Ok(());
     }
@@ -76,17 +84,41 @@ pub async fn check_leave(
     ))
 }
 
-/// Takes a node out of the cluster: its member of etcd, its seat, its name; its number stays given. Done already, it does nothing.
+/// Takes a node out of the cluster that has stopped for it: its member of etcd, its seat, its name; its number stays given. Done already, it
+/// does nothing.
 ///
 /// # Errors
 /// As [`check_leave`]; when etcd does not answer, or refuses to lose this member.
 pub async fn depart(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> Result<(), JoinError> {
+    leave(store, cluster, node, None).await
+}
+
+/// Takes another node out of the cluster, which is silent: `last_beat` is its last sign of life, and has not changed for longer than a node that
+/// lives is silent. One that gives another one stays, up to the last moment.
+///
+/// # Errors
+/// As [`depart`]; when the node lives.
+pub async fn remove(
+    store: &EtcdStore,
+    cluster: &ClusterName,
+    node: NodeId,
+    last_beat: Revision,
+) -> Result<(), JoinError> {
+    leave(store, cluster, node, Some(last_beat)).await
+}
+
+async fn leave(
+    store: &EtcdStore,
+    cluster: &ClusterName,
+    node: NodeId,
+    beat: Option<Revision>,
+) -> Result<(), JoinError> {
     check_leave(store, cluster, node).await?;
     // Its own member of etcd goes on the way, and with it connections, for a moment perhaps the leader: whatever was answered or not, the next
     // look goes on from what is there.
     let began = Instant::now();
     loop {
-        match depart_once(store, cluster, node).await {
+        match leave_once(store, cluster, node, beat).await {
             Err(error) if error.kind == Kind::Away && began.elapsed() < AWAY_PATIENCE => {
                 tracing::debug!(%error, "a node's departure goes on in a moment");
                 tokio::time::sleep(PAUSE).await;
@@ -96,9 +128,25 @@ pub async fn depart(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> R
     }
 }
 
-async fn depart_once(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> Result<(), JoinError> {
+async fn leave_once(
+    store: &EtcdStore,
+    cluster: &ClusterName,
+    node: NodeId,
+    beat: Option<Revision>,
+) -> Result<(), JoinError> {
     let mut last = None;
     for _ in 0..TRIES {
+        // Before its member of etcd goes, too.
+        if let Some(beat) = beat
+            && !matches!(standing(store, cluster, node).await?, Standing::Removed)
+            && last_beat(store, cluster, node).await? != beat
+        {
+            return Err(JoinError::new(
+                Kind::State,
+                format!("Node {node} has given a sign of life meanwhile."),
+                "`holdfast node pause --drain` lets it give its pools away, `holdfast cluster leave` on it takes it out of the cluster.",
+            ));
+        }
         let (revision, seats) = seats(store, cluster).await?;
         if let Some((_, peer_url)) = seats.seats.iter().find(|(id, _)| *id == node) {
             remove_member(store, peer_url).await?;
@@ -125,7 +173,9 @@ async fn depart_once(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> 
             let left = Seats { seats: left }.encode().map_err(JoinError::damaged)?;
             steps.push(Step::Put(seats_key.clone(), left));
         }
-        let conditions = vec![Condition::Modified(key, modified), Condition::Modified(seats_key, revision)];
+        let mut conditions =
+            vec![Condition::Modified(key, modified), Condition::Modified(seats_key, revision)];
+        conditions.extend(beat.map(|beat| Condition::Modified(Key::Beat(node).path(cluster), beat)));
         match store.transact(Transaction { conditions, steps, reads: Vec::new() }).await {
             Ok(outcome) if outcome.done => return Ok(()),
             Ok(_) => {}

@@ -12,7 +12,7 @@
 
 use cluster_store::Snapshot;
 use cluster_store::keys::{ClusterName, Key, NodeId};
-use cluster_store::values::{Beat, Incarnation, Member, Value as _};
+use cluster_store::values::{Beat, Incarnation, Member, NodeEntry, Value as _};
 
 /// Whether there is a way in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +24,13 @@ pub(crate) enum Gate {
     },
     /// There is not, and why.
     Closed(String),
+    /// The cluster has removed this node; the same for people.
+    Removed(String),
 }
 
-/// What a reading of the whole state says.
+/// What a reading of the whole state says; `called` is the node's name.
 pub(crate) fn look(
-    me: NodeId,
+    (me, called): (NodeId, &str),
     cluster: &ClusterName,
     snapshot: &Snapshot,
     is_gone: impl FnOnce(Incarnation) -> bool,
@@ -37,6 +39,11 @@ pub(crate) fn look(
         let path = key.path(cluster);
         snapshot.found.iter().find(|found| found.key == path)
     };
+    match belongs((me, called), cluster, snapshot) {
+        Ok(true) => {}
+        Ok(false) => return Gate::Removed(removed(me)),
+        Err(why) => return Gate::Closed(format!("{why}. {LEAVE}")),
+    }
     let beat = find(Key::Beat(me)).map(|found| Beat::decode(&found.value));
     let beaten = match beat {
         Some(Err(error)) => return Gate::Closed(format!("the last beat of node {me} is {error}")),
@@ -57,6 +64,40 @@ pub(crate) fn look(
          when they have not heard of it for a while; if it is another machine, give this one another number",
         life.0
     ))
+}
+
+/// What a node does that does not belong to the cluster any more.
+const LEAVE: &str = "`holdfast cluster leave` makes this node one on its own, which may join again";
+
+/// That the cluster has removed a node.
+pub(crate) fn removed(node: NodeId) -> String {
+    format!("the cluster has removed node {node}. {LEAVE}")
+}
+
+/// Whether the cluster has this node among those that belong to it, and has not removed it; or why it has another one there, or none.
+fn belongs((me, called): (NodeId, &str), cluster: &ClusterName, snapshot: &Snapshot) -> Result<bool, String> {
+    let mut all = snapshot.found.iter().filter_map(|found| match Key::parse(cluster, &found.key) {
+        Some(Key::Node(node)) => Some((node, found)),
+        _ => None,
+    });
+    let Some((first, _)) = all.clone().next() else { return Ok(true) };
+    let Some((_, found)) = all.find(|(node, _)| *node == me) else {
+        return Err(format!(
+            "the cluster has node {first} and does not know node {me}: its shared state is that of before this node joined, restored from a backup perhaps"
+        ));
+    };
+    let entry =
+        NodeEntry::decode(&found.value).map_err(|error| format!("the entry of node {me} is {error}"))?;
+    if entry.removed {
+        return Ok(false);
+    }
+    if !called.is_empty() && entry.name != called {
+        return Err(format!(
+            "number {me} is that of node {}, and this node is called {called}: the number was given a second time, after the shared state was restored from a backup perhaps",
+            entry.name
+        ));
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -98,7 +139,7 @@ mod tests {
     }
 
     fn looked(snapshot: &Snapshot, gone: u64) -> Gate {
-        look(me(), &name(), snapshot, |life| life.0 <= gone)
+        look((me(), "beta"), &name(), snapshot, |life| life.0 <= gone)
     }
 
     #[test]
@@ -107,6 +148,39 @@ mod tests {
         assert_eq!(looked(&state(None, 7), 0), Gate::Open { above: Incarnation(7) });
         assert_eq!(looked(&state(Some(6), 7), 6), Gate::Open { above: Incarnation(7) });
         assert!(matches!(looked(&state(Some(7), 6), 6), Gate::Closed(_)));
+    }
+
+    /// The state with the entries of nodes that belong to the cluster.
+    fn with(entries: &[(u16, &str, bool)]) -> Snapshot {
+        let mut state = state(None, 7);
+        state.found.extend(entries.iter().map(|(node, name, removed)| {
+            let entry = NodeEntry {
+                name: (*name).into(),
+                api: String::new(),
+                release: String::new(),
+                joined: 0,
+                removed: *removed,
+                token: String::new(),
+                key: String::new(),
+            };
+            found(Key::Node(NodeId::new(*node).expect("a number")), entry.encode().expect("an entry"))
+        }));
+        state
+    }
+
+    #[test]
+    fn only_who_belongs_to_the_cluster_comes_in() {
+        let open = Gate::Open { above: Incarnation(7) };
+        assert_eq!(looked(&with(&[(1, "alpha", false), (2, "beta", false)]), 0), open);
+        let closed = |entries: &[(u16, &str, bool)], why: &str| {
+            let gate = looked(&with(entries), 9);
+            assert!(matches!(&gate, Gate::Closed(said) if said.contains(why)), "{gate:?}");
+        };
+        let gate = looked(&with(&[(1, "alpha", false), (2, "beta", true)]), 9);
+        assert!(matches!(&gate, Gate::Removed(said) if said.contains("removed node 2")), "{gate:?}");
+        // A store that was restored from a backup of before it joined, and one in which its number was given to another since.
+        closed(&[(1, "alpha", false)], "does not know node 2");
+        closed(&[(1, "alpha", false), (2, "gamma", false)], "is that of node gamma");
     }
 
     #[test]

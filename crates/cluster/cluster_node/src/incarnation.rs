@@ -11,9 +11,12 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use byte_codec::{DecodeError, Reader, Writer, xxh3};
+use cluster_store::keys::{ClusterName, NodeId};
 use cluster_store::values::Incarnation;
 use thiserror::Error;
 use uuid::Uuid;
+
+use crate::remembered;
 
 const MAGIC: &[u8; 8] = b"HFINCARN";
 const VERSION: u32 = 1;
@@ -102,6 +105,22 @@ impl Incarnations {
     #[must_use]
     pub fn last(&self) -> Incarnation {
         self.last
+    }
+
+    /// Where they are kept.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether the cluster has removed this node, as far as was kept in the same folder. Blocks.
+    #[must_use]
+    pub fn was_removed(&self, cluster: &ClusterName, node: NodeId) -> bool {
+        remembered::was_removed(&self.folder, cluster, node)
+    }
+
+    /// Keeps that the cluster has removed this node: it does not come back with a store that was restored from a backup. Blocks.
+    pub fn note_removed(&self, cluster: &ClusterName, node: NodeId) {
+        remembered::note_removed(&self.folder, cluster, node);
     }
 
     /// Whether the process of this life of the node is certainly gone: it began on this machine, with this data directory, whose lock

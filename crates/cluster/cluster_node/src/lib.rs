@@ -23,6 +23,7 @@
 //!
 //! Deliberately absent: what fencing or opening a pool is (the control plane's), load, joining with a token.
 
+mod back;
 mod clock;
 mod driver;
 mod entry;
@@ -32,6 +33,7 @@ mod incarnation;
 mod life;
 mod links;
 mod permit;
+mod remembered;
 mod running;
 mod status;
 mod tls;
@@ -45,6 +47,7 @@ pub use life::{ClusterNode, NodeError, NodeOptions};
 pub use links::LinkStatus;
 pub use permit::{NodePermit, Permit};
 pub use pool_ownership::{BootTime, Failure, Order, Phase, Settings, Timings};
-pub use status::{MemberState, PoolState, Status};
+pub use remembered::forget;
+pub use status::{MemberState, PoolState, Status, StoreWentBack};
 pub use tls::{LinkTls, TlsError, is_of, node_name};
 pub use watchdog::Watchdog;

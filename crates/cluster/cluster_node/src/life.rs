@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::sleep;
 
+use crate::back::Seen;
 use crate::clock::boot_time;
 use crate::driver::PoolDriver;
 use crate::entry::{self, Gate};
@@ -24,6 +25,7 @@ use crate::follow::{News, follow};
 use crate::incarnation::{IncarnationError, Incarnations};
 use crate::links::Links;
 use crate::permit::NodePermit;
+use crate::remembered::Remembered;
 use crate::running::{Pools, Report};
 use crate::status::{MemberState, PoolState, Status};
 use crate::tls::LinkTls;
@@ -136,7 +138,9 @@ impl ClusterNode {
             api: options.api,
             bus: options.bus,
         };
+        let remembered = Remembered::new(options.incarnations.folder(), &options.cluster);
         let mut work = Work {
+            seen: Seen::load(remembered),
             me: options.node,
             cluster: options.cluster,
             record,
@@ -207,6 +211,7 @@ impl Drop for ClusterNode {
 }
 
 struct Work {
+    seen: Seen,
     me: NodeId,
     cluster: ClusterName,
     record: Member,
@@ -280,7 +285,8 @@ impl Work {
                     if matches!(action, Action::Ended) {
                         self.permit.0.end();
                         let (me, number) = (self.me, incarnation.0);
-                        tracing::warn!("node {me}: its life {number} is over, others have taken its place");
+                        let why = self.seen.notice(life.node.store_went_back());
+                        tracing::warn!("node {me}: its life {number} is over, {why}");
                         self.tell(&life, None);
                         return true;
                     }
@@ -305,6 +311,7 @@ impl Work {
                         happened.close();
                         self.permit.0.end();
                         life.pools.stop_all().await;
+                        self.seen.keep();
                         self.tell(&life, None);
                         let _ = stopped.send(());
                         return false;
@@ -353,8 +360,17 @@ impl Work {
             };
             let Some(snapshot) = snapshot else { continue };
             let mut incarnations = self.incarnations.clone().lock_owned().await;
-            match entry::look(self.me, &self.cluster, &snapshot, |life| incarnations.is_gone(life)) {
+            if incarnations.was_removed(&self.cluster, self.me) {
+                self.trouble(entry::removed(self.me));
+                continue;
+            }
+            let who = (self.me, self.record.name.as_str());
+            match entry::look(who, &self.cluster, &snapshot, |life| incarnations.is_gone(life)) {
                 Gate::Open { above } => {
+                    if let Err(why) = self.seen.look((self.me, &self.cluster), &self.store, &snapshot).await {
+                        self.trouble(why);
+                        continue;
+                    }
                     let written = tokio::task::spawn_blocking(move || incarnations.next(above)).await;
                     match written {
                         Ok(Ok(incarnation)) => return Some((snapshot, incarnation)),
@@ -370,6 +386,10 @@ impl Work {
                     again.notify_one();
                 }
                 Gate::Closed(why) => self.trouble(why),
+                Gate::Removed(why) => {
+                    incarnations.note_removed(&self.cluster, self.me);
+                    self.trouble(why);
+                }
             }
         }
     }
@@ -386,15 +406,17 @@ impl Work {
     }
 
     /// What an event is to the state machine.
-    fn input(&self, life: &mut Life, event: Event) -> Option<Input> {
+    fn input(&mut self, life: &mut Life, event: Event) -> Option<Input> {
         match event {
             Event::News(News::Snapshot(snapshot)) => {
+                self.seen.note(snapshot.revision);
                 let members = snapshot.found.iter().filter_map(|found| self.member(&found.key, &found.value));
                 life.members = members.collect();
                 self.links.update(&life.members);
                 Some(Input::Snapshot(snapshot))
             }
             Event::News(News::Changed(changes)) => {
+                changes.last().iter().for_each(|last| self.seen.note(last.revision));
                 let mut changed = false;
                 for change in &changes {
                     let Some(Key::Member(node)) = Key::parse(&self.cluster, &change.key) else { continue };
@@ -467,17 +489,12 @@ impl Work {
             owners: life.node.owners().map(|(pool, owner)| (pool, owner.cloned())).collect(),
             links: self.links.status(),
             trouble: None,
+            went_back: self.seen.went_back(),
         };
         self.told.send_if_modified(|told| {
             let changed = *told != status;
             *told = status;
             changed
         });
-    }
-}
-
-impl std::fmt::Debug for Links {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.status()).finish()
     }
 }

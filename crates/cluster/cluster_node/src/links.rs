@@ -340,3 +340,9 @@ fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(ALIVE_EVERY + WRITE_PATIENCE))
 }
+
+impl std::fmt::Debug for Links {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.status()).finish()
+    }
+}

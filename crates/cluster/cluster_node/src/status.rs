@@ -1,5 +1,6 @@
 //! How it stands with a node and its cluster, for whoever shows it.
 
+use cluster_store::Revision;
 use cluster_store::keys::{NodeId, PoolId};
 use cluster_store::values::{Member, Owner};
 use pool_ownership::{BootTime, Order, Phase};
@@ -36,6 +37,15 @@ impl MemberState {
     }
 }
 
+/// The store was further than it is: it was restored from a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreWentBack {
+    /// The revision that this node had seen.
+    pub known: Revision,
+    /// The revision that it found.
+    pub found: Revision,
+}
+
 /// How it stands with a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -55,4 +65,6 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// What it waits for, for people.
     pub trouble: Option<String>,
+    /// The store has gone back since this process began, or since the one before it had seen it last.
+    pub went_back: Option<StoreWentBack>,
 }

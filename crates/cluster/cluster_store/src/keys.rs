@@ -142,6 +142,8 @@ pub enum Key {
     NodePaths(NodeId),
     /// `paths/pools/P`: [`PoolVolumes`](crate::values::PoolVolumes).
     PoolVolumes(PoolId),
+    /// `store/back`: [`WentBack`](crate::values::WentBack).
+    WentBack,
 }
 
 impl Key {
@@ -173,6 +175,7 @@ impl Key {
             Self::Volume(name) => format!("volumes/{name}"),
             Self::NodePaths(node) => format!("{PATHS}nodes/{node:05}"),
             Self::PoolVolumes(pool) => format!("{PATHS}pools/{pool}"),
+            Self::WentBack => "store/back".into(),
         };
         cluster.root() + &tail
     }
@@ -218,6 +221,7 @@ impl Key {
             ["known", id] => Self::Known(Uuid::parse_str(id).ok()?),
             ["volumes", name] if plain(name) => Self::Volume((*name).to_owned()),
             ["paths", "nodes", number] => Self::NodePaths(node(number)?),
+            ["store", "back"] => Self::WentBack,
             ["paths", "pools", pool] => Self::PoolVolumes(PoolId(Uuid::parse_str(pool).ok()?)),
             _ => return None,
         };

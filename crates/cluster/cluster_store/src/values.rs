@@ -15,7 +15,9 @@ use serde_json::Value as Json;
 
 use crate::Revision;
 use crate::keys::{NodeId, PoolId};
-pub use entries::{MAX_SEATS, Named, NodeEntry, NodeOrder, NodeVerb, Seats, TokenEntry, VolumeName};
+pub use entries::{
+    MAX_SEATS, Named, NodeEntry, NodeOrder, NodeVerb, Seats, TokenEntry, VolumeName, WentBack,
+};
 pub use paths::{MAX_PORTALS, NodePaths, NodePortal, PoolVolumes};
 
 /// The longest value of a type that is kept here, in bytes; chunks of the configuration are bytes of their own.

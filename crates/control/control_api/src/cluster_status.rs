@@ -95,6 +95,9 @@ pub struct ClusterStatus {
     /// Why not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// The shared state has gone back in time (etcd was restored from a backup), as the node that answers has noticed since it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_went_back: Option<String>,
     /// Who owns what, who is away, and what a further loss would do, in sentences.
     pub summary: Vec<String>,
     /// Pools, by name.

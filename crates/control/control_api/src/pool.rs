@@ -325,7 +325,7 @@ pub struct PoolImport {
     /// Open it although newer changes may be on disks that are not there.
     #[serde(default)]
     pub accept_loss: bool,
-    /// The pool's name, repeated; needed with `accept_loss`.
+    /// The pool's name, repeated; needed with `accept_loss`, and in a cluster for a pool on disks that its last owner cannot be kept from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
 }

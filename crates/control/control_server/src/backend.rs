@@ -120,6 +120,11 @@ pub trait DiskBackend: Send + Sync + 'static {
         let _ = (configured, found);
         Box::pin(std::future::ready(Ok(())))
     }
+    /// Disks of this node that are lent and to which nobody may write now, as who may cannot be kept; each with why. [`DiskBackend::lend`] tries
+    /// again.
+    fn shut(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
     /// These are the members of the cluster now: disks of others end at once. Says whether disks may have come or gone by it.
     fn meet(&self, members: Vec<NodeSeen>) -> Work<'_, bool> {
         let _ = members;

@@ -7,4 +7,6 @@ pub struct OpenTold {
     pub accept_loss: bool,
     /// It is this node's from now on, although another one has not let go of it.
     pub take_over: bool,
+    /// Whoever had it last is off for certain, as nothing keeps it from the disks.
+    pub accept_unfenced: bool,
 }

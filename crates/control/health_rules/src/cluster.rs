@@ -25,7 +25,24 @@ pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
         let todo = "It goes on by itself within seconds where nodes and etcd can; `holdfast cluster status` says who is away.";
         issue(FindingCode::PoolUnserved, Severity::Critical, format!("pool {}", pool.name), detail, todo)
     });
-    told.chain(of_paused(cluster)).chain(of_quorum(cluster)).chain(unserved).collect()
+    let back = cluster.store_went_back.iter().map(|why| of_store_back(&cluster.cluster, why));
+    told.chain(of_paused(cluster)).chain(of_quorum(cluster)).chain(unserved).chain(back).collect()
+}
+
+/// What nodes share is older than what they have seen.
+fn of_store_back(cluster: &str, why: &str) -> Issue {
+    let detail = format!(
+        "{why}. Epochs of pools go above those that their disks know, and votes from before count for nothing; changes of the configuration and of users since the backup are gone"
+    );
+    let todo = "Look through configuration, users and nodes. A node that was removed after the backup, and was off since then, is to be removed again: `holdfast node remove`. This is said until the node is started again.";
+    issue(FindingCode::StoreWentBack, Severity::Warning, format!("cluster {cluster}"), detail, todo)
+}
+
+/// A disk of this node that is lent to others, of which cannot be kept who may write to it.
+pub fn of_gate(disk: &str, why: &str) -> Issue {
+    let detail = format!("nobody may write to it: {why}");
+    let todo = "Make space, or repair the file system of the data directory: it is tried again by itself. Until then pools do without the disk.";
+    issue(FindingCode::GateBroken, Severity::Error, format!("disk {disk}"), detail, todo)
 }
 
 /// Nodes that take no pools because somebody has said so, and may have forgotten it.
@@ -145,6 +162,7 @@ mod tests {
             node: "n1".into(),
             takes_part: true,
             trouble: None,
+            store_went_back: None,
             summary: Vec::new(),
             pools: Vec::new(),
             nodes: states.iter().enumerate().map(node).collect(),
@@ -153,6 +171,17 @@ mod tests {
 
     fn codes(cluster: &ClusterStatus) -> Vec<String> {
         of_nodes(cluster).into_iter().chain(of_versions(cluster)).map(|issue| issue.code).collect()
+    }
+
+    #[test]
+    fn a_store_that_has_gone_back_is_told_of() {
+        use ClusterMemberState::Up;
+        let mut back = cluster(&[(Up, "1"), (Up, "1"), (Up, "1")]);
+        back.store_went_back = Some("etcd is at revision 5, and this node had seen 9".into());
+        let told = of_nodes(&back);
+        assert!(
+            told.iter().any(|issue| issue.code == "store-went-back" && issue.detail.contains("revision 5"))
+        );
     }
 
     #[test]

@@ -45,6 +45,7 @@ fn keys_come_back_and_other_spellings_do_not() {
         Key::Volume("vm-1".into()),
         Key::NodePaths(node(3)),
         Key::PoolVolumes(pool),
+        Key::WentBack,
     ];
     for key in keys {
         assert_eq!(Key::parse(&cluster, &key.path(&cluster)), Some(key));

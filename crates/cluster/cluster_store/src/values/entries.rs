@@ -146,3 +146,16 @@ impl Value for Seats {
         self.seats.iter().try_for_each(|(_, url)| text(url, "URL of a seat"))
     }
 }
+
+/// The store has gone back in time: it was restored from a backup. What it had until then may be older than what is on the pools' disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WentBack {
+    /// The store's revision when that was noticed: votes up to this one count for nothing.
+    pub up_to: u64,
+}
+
+impl Value for WentBack {
+    fn check(&self) -> Result<(), ValueError> {
+        Ok(())
+    }
+}

@@ -23,6 +23,11 @@ pub trait DiskFence: Send + Sync + 'static {
     /// When this has ended, nobody of a lower epoch changes what is on these disks. Disks where that cannot be had are not among what
     /// comes back: they are not to be opened.
     fn fence(&self, pool: Uuid, epoch: u64, disks: Vec<PoolDisk>) -> Work<'_, Fenced>;
+    /// Refuses disks that other machines reach and that do not have what fencing them needs. Changes nothing on them.
+    fn check<'a>(&'a self, disks: &'a [PoolDisk]) -> Work<'a, ()>;
+    /// Those of these disks, by their ids, that other nodes of the cluster may reach and that nothing keeps them from: a pool with one stays with
+    /// who had it last. Changes nothing on them.
+    fn unfenced<'a>(&'a self, disks: &'a [PoolDisk]) -> Work<'a, Vec<String>>;
     /// The owner of the highest epoch that one of these disks knows, if that is another node. Asks only.
     fn held<'a>(&'a self, disks: &'a [PoolDisk]) -> Work<'a, Option<Held>>;
 }
@@ -94,6 +99,14 @@ pub struct NoFence;
 impl DiskFence for NoFence {
     fn fence(&self, _pool: Uuid, _epoch: u64, disks: Vec<PoolDisk>) -> Work<'_, Fenced> {
         Box::pin(std::future::ready(Ok(Fenced::Disks(disks))))
+    }
+
+    fn check<'a>(&'a self, _disks: &'a [PoolDisk]) -> Work<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn unfenced<'a>(&'a self, _disks: &'a [PoolDisk]) -> Work<'a, Vec<String>> {
+        Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
     fn held<'a>(&'a self, _disks: &'a [PoolDisk]) -> Work<'a, Option<Held>> {

@@ -110,5 +110,7 @@ fn alone(data: &Path) -> Result<(), Problem> {
     gone(fs::remove_dir_all(data.join(system::STORE)))?;
     let folder = data.join(CLUSTER_DIR);
     ClusterIdentity::remove(&folder).map_err(|error| Problem::new(Code::Io, error.to_string()))?;
+    // What was seen of this cluster says nothing of another one of the same name.
+    cluster_node::forget(&folder).map_err(io)?;
     gone(fs::remove_dir_all(folder.join("etcd")))
 }

@@ -1,11 +1,12 @@
 //! Tokens for others, and leaving: what a member of a cluster is told about who belongs to it.
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
-use cluster_join::{check_leave, depart, make_token, nodes};
-use cluster_store::keys::{Key, NodeId};
-use cluster_store::{ClusterStore, Range, StoreError};
+use cluster_join::{check_leave, depart, last_beat, make_token, nodes, remove};
+use cluster_store::keys::NodeId;
+use cluster_store::{ClusterStore, Range, Revision, StoreError};
 use cluster_store_etcd::EtcdStore;
-use control_api::{ClusterPlace, ClusterToken, Code, Done, NodeDisk, Problem};
+use control_api::{ClusterPlace, ClusterToken, Code, Config, Done, NodeDisk, Problem};
+use uuid::Uuid;
 
 use super::init::place_of;
 use super::membership::store_here as etcd_store;
@@ -94,9 +95,7 @@ impl Node {
 
     /// The disks of a node that leaves would be missing in the pools of the others.
     fn refuse_lent(&self, name: &str) -> Result<(), Problem> {
-        let disks = self.config_show(true).disks;
-        let own = disks.iter().filter(|disk| NodeDisk::parse(&disk.id).is_some_and(|disk| disk.node == name));
-        let own: Vec<&str> = own.map(|disk| disk.id.as_str()).collect();
+        let own = disks_of(&self.config_show(true), name);
         if own.is_empty() {
             return Ok(());
         }
@@ -129,36 +128,66 @@ impl Node {
             return Err(Problem::new(Code::WrongState, format!("Node {} is this one.", entry.name))
                 .todo("`holdfast cluster leave` takes this node out of its cluster."));
         }
-        crate::node::confirm(&entry.name, confirmed, || {
-            vec![format!(
-                "Node {} is taken out of the cluster for good; it can come back only by joining anew. It keeps the cluster's keys: wipe its data directory.",
-                entry.name
-            )]
-        })?;
-        if beats(&store, &identity, node).await? {
-            return Err(Problem::new(Code::InUse, format!("Node {} is up.", entry.name)).todo(
-                "Run `holdfast cluster leave` on it; or stop it first, if it cannot do that any more.",
+        let last = self.silent_since(&store, &identity, node, &entry.name).await?;
+        crate::node::confirm(&entry.name, confirmed, || self.told_of_removal(&entry.name))?;
+        remove(&store, cluster, node, last).await.map_err(|error| self.with_pool_names(told(error)))?;
+        Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
+    }
+
+    /// What somebody has to know who removes a node.
+    fn told_of_removal(&self, name: &str) -> Vec<String> {
+        let mut told = vec![format!(
+            "Node {name} is taken out of the cluster for good; it can come back only by joining anew. It keeps the cluster's keys: wipe its data directory."
+        )];
+        let config = self.config_show(true);
+        let unserved = self.unowned(&config.pools.iter().map(|pool| pool.guid).collect::<Vec<_>>());
+        let named =
+            |guid: &Uuid| config.pools.iter().find(|pool| pool.guid == *guid).map(|pool| pool.name.as_str());
+        let pools: Vec<&str> = unserved.iter().filter_map(named).collect();
+        if !pools.is_empty() {
+            told.push(format!(
+                "No node serves pool {} now. What is on disks in that machine stays on them: `holdfast pool import` on the node that gets them takes it.",
+                pools.join(", ")
             ));
         }
-        depart(&store, cluster, node).await.map_err(|error| self.with_pool_names(told(error)))?;
-        Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
+        let disks = disks_of(&config, name);
+        if !disks.is_empty() {
+            told.push(format!(
+                "Pools have disks of that machine, which stay missing there: {}. `holdfast pool remove-disk` takes them out.",
+                disks.join(", ")
+            ));
+        }
+        told
+    }
+
+    /// The last sign of life of a node that has given none for so long that it does not live, or is not heard by anybody.
+    ///
+    /// # Errors
+    /// When it lives, or etcd does not answer.
+    async fn silent_since(
+        &self,
+        store: &EtcdStore,
+        identity: &ClusterIdentity,
+        node: NodeId,
+        name: &str,
+    ) -> Result<Revision, Problem> {
+        let lives = || {
+            Problem::new(Code::InUse, format!("Node {name} is up: it gives signs of life.")).todo(format!(
+                "`holdfast node pause --drain {name}` lets it give its pools away, then `holdfast cluster leave` on it takes it out. If it cannot do that any more, stop it first."
+            ))
+        };
+        let cluster = &identity.record.cluster;
+        let before = last_beat(store, cluster, node).await.map_err(told)?;
+        tokio::time::sleep(SILENT).await;
+        if last_beat(store, cluster, node).await.map_err(told)? == before { Ok(before) } else { Err(lives()) }
     }
 }
 
-/// Whether a node gives signs of life.
-async fn beats(store: &EtcdStore, identity: &ClusterIdentity, node: NodeId) -> Result<bool, Problem> {
-    let key = Key::Beat(node).path(&identity.record.cluster);
-    let look = async || {
-        let found = store.get(Range::Key(key.clone())).await;
-        let found = found.map_err(|error| away(&error))?;
-        Ok::<_, Problem>(found.found.first().map(|found| found.modified))
-    };
-    let before = look().await?;
-    if before.is_none() {
-        return Ok(false);
-    }
-    tokio::time::sleep(SILENT).await;
-    Ok(look().await? != before)
+/// Disks of a node that pools of the cluster use.
+fn disks_of(config: &Config, name: &str) -> Vec<String> {
+    let own =
+        config.disks.iter().filter(|disk| NodeDisk::parse(&disk.id).is_some_and(|disk| disk.node == name));
+    own.map(|disk| disk.id.clone()).collect()
 }
 
 fn away(error: &StoreError) -> Problem {

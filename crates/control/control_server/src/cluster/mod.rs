@@ -216,7 +216,9 @@ impl Cluster {
         node: Arc<dyn Follows>,
         obeys: Arc<dyn Obeys>,
     ) -> Result<(), Problem> {
-        if self.was_removed().await {
+        if of.incarnations.was_removed(&of.cluster, of.node) || self.was_removed().await {
+            // Also when the shared state should go back to before that.
+            of.incarnations.note_removed(&of.cluster, of.node);
             return Err(removed());
         }
         let place = of.runtime.as_ref().map_or_else(Handle::current, OwnRuntime::handle);

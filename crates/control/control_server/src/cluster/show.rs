@@ -75,6 +75,12 @@ impl Cluster {
             trouble: now.trouble.clone().or_else(|| {
                 (!takes_part).then(|| "it has not been let in yet, or is being let go of".to_owned())
             }),
+            store_went_back: now.went_back.map(|back| {
+                format!(
+                    "etcd is at revision {}, and this node had seen {}: it was restored from a backup",
+                    back.found.0, back.known.0
+                )
+            }),
             summary: summary(&pools, &nodes, read.is_some(), self.runs_etcd),
             pools,
             nodes,

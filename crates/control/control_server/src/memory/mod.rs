@@ -4,6 +4,7 @@
 //! volume a tree of byte vectors. What is on a [`Machine`] outlives the nodes that run on it, as disks do.
 
 mod addresses;
+mod fence;
 mod iscsi;
 mod owner;
 mod pools;
@@ -12,7 +13,7 @@ mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use control_api::{Code, DiskConfig, FaultKind, FaultRule, Problem};
@@ -23,7 +24,7 @@ use tcp_service::{Budget, ShardJob, Spawner};
 use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
-use crate::backend::{Backends, DiskBackend, DiskContent, FoundDisk, NoFence, OpenDisk, ShardBackend, Work};
+use crate::backend::{Backends, DiskBackend, DiskContent, FoundDisk, OpenDisk, ShardBackend, Work};
 pub use addresses::{INTERFACE, MemoryAddresses};
 pub use iscsi::MemoryIscsi;
 use pools::PoolState;
@@ -45,6 +46,10 @@ pub struct Machine {
     epochs: Mutex<BTreeMap<Uuid, u64>>,
     /// Who had a pool last, where that is none of the nodes here: by what pools know it, and its name.
     pub strangers: Mutex<BTreeMap<Uuid, (Uuid, String)>>,
+    /// Disks, by their ids, that nodes cannot be kept from.
+    pub unfenced: Mutex<BTreeSet<String>>,
+    /// The node, by its data directory, that had a pool with such disks last, and whether it has let go of it.
+    had: Mutex<BTreeMap<Uuid, (PathBuf, bool)>>,
     /// Disks that do not answer, by their ids: opening a pool with one does not end while it is here.
     hangs: watch::Sender<BTreeSet<String>>,
     /// Those that do not even say what is on them.
@@ -57,9 +62,9 @@ impl Machine {
         Backends {
             shards: Arc::new(MemoryShards::start()),
             disks: Arc::new(Disks(self.clone())),
-            pools: Arc::new(pools::Pools(self.clone())),
+            pools: Arc::new(pools::Pools { machine: self.clone(), node: data.to_owned() }),
             owner: Arc::new(owner::Epochs(self.clone())),
-            fence: Arc::new(NoFence),
+            fence: Arc::new(fence::Fence(self.clone())),
             cache: read_cache::ReadCache::new(0),
             budget: Budget::default(),
             iscsi: Arc::new(MemoryIscsi::default()),

@@ -4,6 +4,7 @@ mod state;
 mod volume;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use control_api::{
@@ -22,15 +23,28 @@ use crate::backend::{
 };
 pub(super) use state::PoolState;
 
-pub(crate) struct Pools(pub(crate) Arc<Machine>);
+#[derive(Clone)]
+pub(crate) struct Pools {
+    pub(crate) machine: Arc<Machine>,
+    /// Which node this is, by its data directory.
+    pub(crate) node: PathBuf,
+}
 
 fn memory(disk: &PoolDisk) -> Option<Arc<MemoryDisk>> {
     disk.disk.clone().as_any().downcast::<MemoryDisk>().ok()
 }
 
 impl Pools {
+    /// This node has the pool from now on. Kept of those with disks that nobody can be kept from.
+    fn has(&self, pool: Uuid, disks: &[PoolDisk]) {
+        let unfenced = self.machine.unfenced.lock();
+        if disks.iter().any(|disk| unfenced.contains(&disk.id)) {
+            self.machine.had.lock().insert(pool, (self.node.clone(), false));
+        }
+    }
+
     fn claim(&self, state: &mut PoolState, disk: &PoolDisk) -> Uuid {
-        let guid = self.0.guid();
+        let guid = self.machine.guid();
         state.used.insert(guid, disk.id.clone());
         if let Some(memory) = memory(disk) {
             *memory.content.lock() =
@@ -60,7 +74,7 @@ impl Pools {
 
 impl PoolBackend for Pools {
     fn create(&self, new: NewPool, disks: Vec<PoolDisk>) -> Work<'_, Arc<dyn PoolHandle>> {
-        let guid = self.0.guid();
+        let guid = self.machine.guid();
         let mut state = PoolState {
             name: new.name,
             guid,
@@ -79,19 +93,32 @@ impl PoolBackend for Pools {
             self.claim(&mut state, disk);
         }
         let state = Arc::new(Mutex::new(state));
-        self.0.pools.lock().insert(guid, state.clone());
-        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(self.0.clone()), epoch: 1 });
+        self.machine.pools.lock().insert(guid, state.clone());
+        self.has(guid, &disks);
+        let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: self.clone(), epoch: 1 });
         now(Ok(handle))
     }
 
     fn owner(&self, guid: Uuid, _disks: Vec<PoolDisk>) -> Work<'_, Whose> {
-        let stranger = self.0.strangers.lock().get(&guid).cloned();
-        now(Ok(stranger.map_or(Whose::Own, |(identity, name)| Whose::Another { identity, name })))
+        let stranger = self.machine.strangers.lock().get(&guid).cloned();
+        if let Some((identity, name)) = stranger {
+            return now(Ok(Whose::Another { identity, name }));
+        }
+        now(Ok(match self.machine.had.lock().get(&guid) {
+            Some((node, _)) if *node == self.node => Whose::Own,
+            Some((_, true)) => Whose::Free,
+            Some((node, false)) => {
+                let name = node.file_name().map(|name| name.to_string_lossy().into_owned());
+                Whose::Another { identity: Uuid::nil(), name: format!("n{}", name.unwrap_or_default()) }
+            }
+            None => Whose::Own,
+        }))
     }
 
     fn open(&self, guid: Uuid, epoch: u64, disks: Vec<PoolDisk>, _told: OpenTold) -> Work<'_, Opened> {
-        let machine = self.0.clone();
+        let pools = self.clone();
         Box::pin(async move {
+            let machine = &pools.machine;
             let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
             machine.answers(&ids).await;
             let state = machine.pools.lock().get(&guid).cloned();
@@ -126,7 +153,8 @@ impl PoolBackend for Pools {
                     }
                 }
             }
-            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools: Pools(machine), epoch });
+            pools.has(guid, &disks);
+            let handle: Arc<dyn PoolHandle> = Arc::new(Pool { state, pools, epoch });
             Ok(Opened::Open(handle))
         })
     }
@@ -245,7 +273,7 @@ impl PoolHandle for Pool {
 
     fn remove(&self, guid: Uuid) -> Work<'_, ()> {
         self.state.lock().members.retain(|member| member.guid != guid);
-        for disk in self.pools.0.disks.lock().values() {
+        for disk in self.pools.machine.disks.lock().values() {
             let mut content = disk.content.lock();
             if matches!(&*content, DiskContent::Member { disk, .. } if *disk == guid) {
                 *content = DiskContent::Empty;
@@ -395,6 +423,9 @@ impl PoolHandle for Pool {
     }
 
     fn release(&self) -> Work<'_, ()> {
+        if let Some((_, released)) = self.pools.machine.had.lock().get_mut(&self.state.lock().guid) {
+            *released = true;
+        }
         now(Ok(()))
     }
 

@@ -8,7 +8,7 @@ use super::Node;
 use super::log_homes::Holder;
 use super::luns::new_guid;
 use super::moves::share_ends;
-use super::path::PATIENCE;
+use super::path::{PATIENCE, Release};
 use super::pools::join_all;
 use super::ties::{all_on_volumes, all_on_volumes_mut, follow_name, keep_tie};
 use crate::backend::DiskContent;
@@ -192,7 +192,7 @@ impl Node {
                     return;
                 }
                 // What was not closed cleanly is in the log, and is recovered by who opens it.
-                drop(node.give_up(&turn, false).await);
+                drop(node.give_up(&turn, Release::No).await);
                 node.pools.lock().remove(&guid);
                 node.logs.forget_pool(guid);
                 node.restarts.forget_pool(guid);

@@ -257,6 +257,12 @@ impl Node {
         timeout(COMES_WITHIN, coming).await.unwrap_or_else(late)
     }
 
+    /// Those of these pools that no node owns now, as far as is known.
+    pub(crate) fn unowned(&self, pools: &[Uuid]) -> Vec<Uuid> {
+        let owned = |pool: &Uuid| self.cluster.get().is_some_and(|of| of.owner_of(*pool).is_some());
+        pools.iter().copied().filter(|pool| !owned(pool)).collect()
+    }
+
     /// The cluster at a glance.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ mod down;
 pub(crate) mod driver;
 #[cfg(test)]
 mod tests;
+mod unfenced;
 mod up;
 
 use std::collections::BTreeSet;
@@ -37,6 +38,7 @@ use tokio::sync::{OwnedMutexGuard, watch as signal};
 use uuid::Uuid;
 
 use super::Node;
+pub(super) use down::Release;
 
 /// How long somebody waits for a pool that is busy, and how long a start waits for pools that do not answer before it goes on without them.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);

@@ -92,6 +92,7 @@ impl Node {
                 })?;
             }
         }
+        self.backends.fence.check(disks).await?;
         for (at, disk) in disks.iter().enumerate() {
             let overwrite = request.overwrite_foreign && at < named;
             let taken = async {

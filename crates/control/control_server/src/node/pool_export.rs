@@ -12,6 +12,7 @@ use std::sync::Arc;
 use control_api::{Code, Done, Problem};
 use uuid::Uuid;
 
+use super::path::Release;
 use super::ties::Leaving;
 use super::{Node, confirm, to_its_end};
 
@@ -96,7 +97,7 @@ impl Node {
         // Others change meanwhile what they like.
         drop(changing);
         drop(handle);
-        let unclean = self.give_up(turn, true).await;
+        let unclean = self.give_up(turn, Release::Asked).await;
         if self.is_driven()
             && let Err(problem) = self.backends.owner.forget(guid).await
         {

@@ -147,6 +147,7 @@ impl Node {
             slab_bytes: request.slab_bytes,
             overwrite_foreign: request.overwrite_foreign,
         };
+        self.backends.fence.check(disks).await?;
         if let Some(held) = self.backends.fence.held(disks).await? {
             // The owner of what was on them, which may be destroyed: it must not write behind us.
             let fenced = self.backends.fence.fence(Uuid::nil(), held.epoch + 1, disks.to_vec()).await?;
@@ -253,6 +254,11 @@ impl Node {
                 )]
             })?;
         }
+        if self.is_driven()
+            && let Some(unfenced) = self.unfenced_here(guid).await
+        {
+            confirm(&name, request.confirm.as_deref(), || unfenced.told(&name))?;
+        }
         self.config.change(|config| {
             if !config.pools.iter().any(|pool| pool.guid == guid) {
                 if config.pools.iter().any(|pool| pool.name == name) {
@@ -270,7 +276,11 @@ impl Node {
                 self.probe(&known.found.id).await;
             }
         }
-        let told = OpenTold { accept_loss: request.accept_loss, take_over: true };
+        let told = OpenTold {
+            accept_loss: request.accept_loss,
+            take_over: true,
+            accept_unfenced: request.confirm.as_deref() == Some(name.as_str()),
+        };
         if self.is_driven() {
             self.take_in(guid, told).await?;
         } else {

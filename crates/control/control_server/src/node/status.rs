@@ -87,6 +87,7 @@ impl Node {
         issues.extend(self.http_issues());
         issues.extend(self.audit().issue());
         issues.extend(self.addresses.issues());
+        issues.extend(self.backends.disks.shut().iter().map(|(disk, why)| health_rules::of_gate(disk, why)));
         let cluster = self.cluster_show().await.ok();
         issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));

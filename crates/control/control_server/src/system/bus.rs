@@ -51,6 +51,8 @@ const GROUP: u16 = 1;
 /// An address that is closing is tried again so often.
 const LISTEN_ATTEMPTS: u32 = 25;
 const LISTEN_PAUSE: Duration = Duration::from_millis(40);
+/// What a gate keeps is a small file: a file system that does not take it by then may hang.
+const MENDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a node is on the bus.
 #[derive(Clone)]
@@ -207,8 +209,31 @@ impl Bus {
         }
     }
 
+    /// Gates that are shut, as who may write cannot be kept.
+    fn shut_gates(&self) -> Vec<(String, Arc<Gate>, String)> {
+        let lent = self.lent.lock();
+        let gates = lent.iter().filter_map(|(id, lent)| Some((id, &lent.as_ref().ok()?.gate)));
+        gates.filter_map(|(id, gate)| Some((id.clone(), gate.clone(), gate.broken()?))).collect()
+    }
+
+    /// Disks to which nobody may write now, each with why.
+    pub(super) fn shut(&self) -> Vec<(String, String)> {
+        self.shut_gates().into_iter().map(|(id, _, why)| (id, why)).collect()
+    }
+
+    /// Tries again to keep who may write, where that has failed.
+    async fn mend(&self) {
+        for (id, gate, _) in self.shut_gates() {
+            let mended = self.shards.run(0, move || async move { Ok(gate.mend().await) });
+            if let Ok(Ok(true)) = tokio::time::timeout(MENDED_WITHIN, mended).await {
+                tracing::info!(disk = id, "who may write to a lent disk can be kept again");
+            }
+        }
+    }
+
     /// Lends what the configuration names of this node's disks, and nothing else. `found` is what discovery says. One call at a time.
     pub(super) async fn lend(&self, configured: &[DiskConfig], found: &[FoundDisk]) {
+        self.mend().await;
         let ours: Vec<(&str, NodeDisk<'_>)> = configured
             .iter()
             .filter_map(|disk| Some((disk.id.as_str(), NodeDisk::parse(&disk.id)?)))

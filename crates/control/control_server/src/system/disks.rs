@@ -6,7 +6,7 @@ mod rbd;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -44,14 +44,26 @@ pub struct SystemDisk {
     image: Option<Arc<RbdDisk>>,
     /// The same, where it is lent to other nodes.
     gated: Option<GatedDisk>,
+    /// It lacks what fencing needs, though it keeps reservations.
+    unfenceable: AtomicBool,
     shards: Arc<SystemShards>,
     shard: usize,
 }
 
 impl SystemDisk {
-    /// Whether the disk can keep others from writing to it.
+    /// Whether the disk can keep others from writing to it, as far as is known.
     pub(super) fn keeps_reservations(&self) -> bool {
-        self.device.reservations().is_some()
+        self.device.reservations().is_some() && !self.unfenceable.load(Ordering::Acquire)
+    }
+
+    /// Whether it is a disk of the kernel's that other machines may reach, and that cannot keep them from writing to it.
+    pub(super) fn is_unfenced(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| local.may_be_shared()) && !self.keeps_reservations()
+    }
+
+    /// It was tried whether others can be kept from it, and they cannot.
+    pub(super) fn cannot_be_fenced(&self) {
+        self.unfenceable.store(true, Ordering::Release);
     }
 
     /// The device, for a pool.
@@ -337,6 +349,7 @@ impl DiskBackend for SystemDisks {
                 unit,
                 image,
                 gated,
+                unfenceable: AtomicBool::new(false),
                 shards: self.shards.clone(),
                 shard,
             });
@@ -377,6 +390,10 @@ impl DiskBackend for SystemDisks {
             }
             Ok(())
         })
+    }
+
+    fn shut(&self) -> Vec<(String, String)> {
+        self.bus.as_ref().map_or_else(Vec::new, |bus| bus.shut())
     }
 
     fn meet(&self, members: Vec<NodeSeen>) -> Work<'_, bool> {

@@ -5,7 +5,7 @@
 
 use control_api::{Code, Problem};
 use futures_util::future::join_all;
-use pool_fence::{FenceError, FenceKey, fence};
+use pool_fence::{FenceError, FenceKey, can_fence, fence};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -32,6 +32,16 @@ enum One {
     Unusable,
 }
 
+/// What a disk has to keep others from it.
+enum Look {
+    /// Reservations.
+    Fences,
+    /// Nothing, and nobody else reaches it as far as is known.
+    Alone,
+    /// Nothing, and other nodes may reach it.
+    Unfenced,
+}
+
 impl SystemFence {
     pub(super) fn new(node: u16, clustered: bool) -> Self {
         Self { node, clustered }
@@ -41,6 +51,26 @@ impl SystemFence {
     fn shared(&self, disk: &PoolDisk) -> Option<Arc<SystemDisk>> {
         let disk = disk.disk.clone().as_any().downcast::<SystemDisk>().ok()?;
         (disk.is_shared() || self.clustered && disk.keeps_reservations()).then_some(disk)
+    }
+
+    /// Tries what fencing a disk needs. Those of the kernel's may be used without, by their last owner; others must have it.
+    async fn look(&self, disk: &PoolDisk) -> Result<Look, String> {
+        let Ok(system) = disk.disk.clone().as_any().downcast::<SystemDisk>() else { return Ok(Look::Alone) };
+        let without = || if self.clustered && system.is_unfenced() { Look::Unfenced } else { Look::Alone };
+        if self.shared(disk).is_none() {
+            return Ok(without());
+        }
+        let looking = system.run(|device| async move { Ok(can_fence(&*device).await) });
+        match tokio::time::timeout(FENCED_WITHIN, looking).await {
+            Ok(Ok(Ok(()))) => Ok(Look::Fences),
+            Ok(Ok(Err(FenceError::Unsupported))) if !system.is_shared() => {
+                system.cannot_be_fenced();
+                Ok(without())
+            }
+            Ok(Ok(Err(error))) => Err(error.to_string()),
+            Ok(Err(problem)) => Err(problem.detail),
+            Err(_) => Err(format!("it has not answered within {FENCED_WITHIN:?}")),
+        }
     }
 
     async fn one(&self, key: FenceKey, disk: PoolDisk) -> One {
@@ -113,6 +143,31 @@ impl DiskFence for SystemFence {
                 }
             }
             Ok(held.map_or(Fenced::Disks(fenced), Fenced::Held))
+        })
+    }
+
+    fn check<'a>(&'a self, disks: &'a [PoolDisk]) -> Work<'a, ()> {
+        Box::pin(async move {
+            for (disk, looked) in disks.iter().zip(join_all(disks.iter().map(|disk| self.look(disk))).await) {
+                let why = match looked {
+                    Ok(_) => continue,
+                    Err(why) => why,
+                };
+                let detail = format!("disk {}: other nodes cannot be kept from it: {why}.", disk.id);
+                return Err(Problem::new(Code::Unsupported, detail).todo(
+                    "Take another disk: one that several machines reach has to keep SCSI persistent reservations.",
+                ));
+            }
+            Ok(())
+        })
+    }
+
+    fn unfenced<'a>(&'a self, disks: &'a [PoolDisk]) -> Work<'a, Vec<String>> {
+        Box::pin(async move {
+            let looked = join_all(disks.iter().map(|disk| self.look(disk))).await;
+            let unfenced =
+                disks.iter().zip(looked).filter(|(_, looked)| matches!(looked, Ok(Look::Unfenced)));
+            Ok(unfenced.map(|(disk, _)| disk.id.clone()).collect())
         })
     }
 

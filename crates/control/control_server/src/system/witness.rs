@@ -8,6 +8,9 @@
 //! alone by mistake. A vote is a transaction that depends on both keys as they were when they were compared: between looking and
 //! writing nobody takes the pool unseen.
 //!
+//! In a store that was restored from a backup (`store/back`, `cluster_node`) a vote from before that counts for nothing: a disk that missed what came
+//! after it would be believed on the strength of it. The pool then needs a majority of its disks, and votes anew.
+//!
 //! A node of a cluster writes itself as the holder of what it makes or imports; who takes over from whom, `pool_ownership` decides. A node on
 //! its own has its store in its data directory, whose lock it holds: nobody else takes its pools, so it writes no holder. Whoever
 //! reads the store when the node joins others finds pools that are free, with their epochs.
@@ -16,7 +19,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use cluster_store::keys::{ClusterName, Key, PoolId};
-use cluster_store::values::{Holder, Owner, Value, Vote as Record};
+use cluster_store::values::{Holder, Owner, Value, Vote as Record, WentBack};
 use cluster_store::{ClusterStore, Condition, Found, Outcome, Revision, Step, StoreError, Transaction};
 use control_api::{Code, Problem};
 use pool::{Node, QuorumWitness, Vote, WitnessFuture};
@@ -71,10 +74,17 @@ fn wrong(key: &str, why: impl std::fmt::Display) -> io::Error {
 struct Kept {
     owner: Option<Owner>,
     vote: Option<Record>,
+    /// Votes up to this revision of the store count for nothing.
+    went_back: Revision,
     revisions: (Revision, Revision),
 }
 
 impl Kept {
+    /// The vote that counts.
+    fn counted(&self) -> Option<Record> {
+        self.vote.filter(|_| self.revisions.1 > self.went_back)
+    }
+
     fn highest(&self) -> u64 {
         let owner = self.owner.as_ref().map_or(0, |owner| owner.epoch);
         owner.max(self.vote.map_or(0, |vote| vote.epoch))
@@ -89,12 +99,18 @@ impl Inner {
 
     async fn read(&self, pool: Guid) -> io::Result<Kept> {
         let (owner, vote) = self.keys(pool);
-        let reads = vec![owner.clone(), vote.clone()];
+        let back = Key::WentBack.path(&self.cluster);
+        let reads = vec![owner.clone(), vote.clone(), back.clone()];
         let asked = self.store.transact(Transaction { reads, ..Transaction::default() });
         let mut reads = asked.await.map_err(|error| failed(&error))?.reads.into_iter();
         let (found_owner, found_vote) = (reads.next().flatten(), reads.next().flatten());
+        let went_back = match reads.next().flatten() {
+            Some(found) => Revision(WentBack::decode(&found.value).map_err(|why| wrong(&back, why))?.up_to),
+            None => Revision(0),
+        };
         let revision = |found: &Option<Found>| found.as_ref().map_or(Revision(0), |found| found.modified);
         Ok(Kept {
+            went_back,
             revisions: (revision(&found_owner), revision(&found_vote)),
             owner: found_owner
                 .map(|found| Owner::decode(&found.value).map_err(|why| wrong(&owner, why)))
@@ -118,7 +134,14 @@ impl Inner {
     async fn load(&self, pool: Guid) -> io::Result<Option<(Epoch, Seq)>> {
         // One that could not be taken over when the node started.
         let earlier = self.earlier.load(pool)?;
-        let vote = self.read(pool).await?.vote.map(|vote| (Epoch(vote.epoch), Seq(vote.sequence)));
+        let kept = self.read(pool).await?;
+        if kept.vote.is_some() && kept.counted().is_none() {
+            tracing::warn!(
+                %pool,
+                "the vote for a pool is from before the shared state was restored from a backup: it does not count"
+            );
+        }
+        let vote = kept.counted().map(|vote| (Epoch(vote.epoch), Seq(vote.sequence)));
         Ok(vote.max(earlier))
     }
 
@@ -377,6 +400,30 @@ mod tests {
         let of = ownership(dir.path());
         assert!(of.take(pool, cluster_store::values::MAX_EPOCH).await.is_err(), "there is none above");
         assert_eq!(of.take(pool, 0).await.expect("taken"), 5);
+    }
+
+    /// The vote of a store that was restored may be older than a disk that missed the last changes, which must not be believed for it.
+    #[tokio::test]
+    async fn a_vote_from_before_the_store_went_back_counts_for_nothing() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let store = Arc::new(LocalStore::open(&dir.path().join("store")).expect("a store"));
+        let earlier = EarlierVotes::open(dir.path().join("witness")).expect("files");
+        let of = Ownership::new(store.clone(), None, earlier, Handle::current()).expect("ownership");
+        let pool = Uuid::from_bytes(POOL.0);
+        let epoch = of.take(pool, 0).await.expect("taken");
+        assert_eq!(of.store(POOL, Epoch(epoch), Seq(10)).await.expect("answered"), Vote::Given);
+        assert_eq!(of.load(POOL).await.expect("readable"), Some((Epoch(epoch), Seq(10))));
+        let cluster = ClusterName::new(ALONE).expect("a name");
+        let up_to = store.get(cluster_store::Range::Prefix(cluster.root())).await.expect("read").revision.0;
+        let value = WentBack { up_to }.encode().expect("a value");
+        let steps = vec![Step::Put(Key::WentBack.path(&cluster), value)];
+        store.transact(Transaction { steps, ..Transaction::default() }).await.expect("done");
+        assert_eq!(of.load(POOL).await.expect("readable"), None);
+        // Epochs go on, and what is voted from now on counts.
+        let epoch = of.take(pool, 0).await.expect("taken");
+        assert_eq!(epoch, 2);
+        assert_eq!(of.store(POOL, Epoch(epoch), Seq(11)).await.expect("answered"), Vote::Given);
+        assert_eq!(of.load(POOL).await.expect("readable"), Some((Epoch(epoch), Seq(11))));
     }
 
     /// What a release wrote is read by all later ones: the store, and the votes from before there was one.

@@ -11,4 +11,5 @@ mod modes;
 mod names;
 mod shared;
 mod takeover;
+mod unfenced;
 mod world;

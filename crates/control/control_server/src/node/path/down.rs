@@ -11,10 +11,21 @@ use crate::backend::{PoolHandle, VolumeHandle, Work};
 use crate::node::Node;
 use crate::node::pools::join_all;
 
+/// Whether the pool's disks are to say that it is nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::node) enum Release {
+    /// It stays whose it is.
+    No,
+    /// When it can still be written; else it stays whose it is.
+    IfClean,
+    /// Somebody waits for it.
+    Asked,
+}
+
 impl Node {
     /// Lets go of a pool: when this ends, nobody is served from it, and nothing of it is on its way to a disk. Its data stays on its disks.
     /// What could not be done cleanly comes back; whoever opens the pool next does it as after a crash.
-    pub(in crate::node) async fn give_up(&self, turn: &Turn, release: bool) -> Vec<Problem> {
+    pub(in crate::node) async fn give_up(&self, turn: &Turn, release: Release) -> Vec<Problem> {
         turn.begin(Step::Stop);
         // Who connects to it finds what is served, or nobody.
         self.settle_addresses().await;
@@ -54,11 +65,11 @@ impl Node {
         unclean.into_inner()
     }
 
-    async fn close_pool(&self, handle: &dyn PoolHandle, release: bool) -> Vec<Problem> {
+    async fn close_pool(&self, handle: &dyn PoolHandle, release: Release) -> Vec<Problem> {
         if handle.has_stopped() {
             // It has nothing more to say, and lets go of its disks when what is under way there has ended.
             let mut unclean = Vec::new();
-            if release {
+            if release == Release::Asked {
                 // Says why not; and whoever asked is told what cannot be had, rather than kept waiting for it.
                 unclean.extend(handle.release().await.err());
                 unclean.extend(handle.abandon().await.err());
@@ -68,7 +79,7 @@ impl Node {
             return unclean;
         }
         let mut unclean = Vec::new();
-        if release {
+        if release != Release::No {
             unclean.extend(handle.release().await.err());
         }
         unclean.extend(handle.close().await.err());

@@ -13,14 +13,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster_node::{DriverFuture, Failure, Order, Ownership, PoolDriver};
-use control_api::{Code, PoolConfig};
+use control_api::{Code, PoolConfig, Problem};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::down::Release;
 use super::{Step, Turn};
-use crate::backend::{self, OpenTold, Opened, PoolDisk};
+use crate::backend::{self, OpenTold, Opened, PoolDisk, is_followed};
 use crate::node::Node;
 
 /// How often a pool is asked whether it goes on.
@@ -31,6 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 struct Driven {
     /// Disks on which nobody of a lower epoch writes, with that epoch.
     fenced: Option<(u64, Vec<PoolDisk>)>,
+    /// Nothing keeps others from some of its disks: they may have it when it was closed cleanly.
+    unfenced: bool,
     /// Tells the cluster when the pool cannot go on.
     watching: Option<JoinHandle<()>>,
 }
@@ -41,6 +44,12 @@ impl Drop for Driven {
             watching.abort();
         }
     }
+}
+
+/// That disks know an owner of an epoch that is not below the one in which a pool was taken: what the cluster keeps is older than they are, and
+/// the next owner goes above it. Not above what no owner has written.
+fn behind(epoch: u64, known: u64) -> Failure {
+    if is_followed(epoch.saturating_sub(1), known) { Failure::Behind(known) } else { Failure::Trouble }
 }
 
 /// Carries out orders with the pools of a node. Clones are the same.
@@ -89,15 +98,25 @@ impl NodeDriver {
             self.node.not_opened(&config, problem);
             return Err(Failure::Trouble);
         }
+        // Before any disk is fenced: who had the pool last goes on with all of them, or with none.
+        let unfenced = match self.node.refuse_unfenced(turn, told).await {
+            Ok(unfenced) => unfenced,
+            Err(problem) => {
+                self.node.not_opened(&config, problem);
+                return Err(Failure::Trouble);
+            }
+        };
         match self.node.fence(turn, epoch).await {
             Ok(backend::Fenced::Disks(disks)) => {
-                self.driven.lock().entry(turn.pool).or_default().fenced = Some((epoch, disks));
+                let mut driven = self.driven.lock();
+                let driven = driven.entry(turn.pool).or_default();
+                (driven.fenced, driven.unfenced) = (Some((epoch, disks)), unfenced);
                 Ok(())
             }
             Ok(backend::Fenced::Held(held)) => {
                 self.node.surpassed.lock().insert(turn.pool, held.epoch);
                 self.node.not_opened(&config, held.problem(&config.name));
-                Err(Failure::Fenced)
+                Err(behind(epoch, held.epoch))
             }
             Err(problem) => {
                 let failure = if problem.code == Code::InUse { Failure::Fenced } else { Failure::Trouble };
@@ -112,15 +131,18 @@ impl NodeDriver {
         let fenced = self.driven.lock().get_mut(&turn.pool).and_then(|driven| driven.fenced.take());
         let Some((_, disks)) = fenced.filter(|(of, _)| *of == epoch) else { return Err(Failure::Trouble) };
         // Whose the pool is, the store has said; that no stranger has it, was looked at before others were kept from its disks.
-        let accept_loss = self.node.told.lock().remove(&turn.pool).unwrap_or_default().accept_loss;
-        match self.node.open_fenced(turn, epoch, disks, OpenTold { take_over: true, accept_loss }).await {
+        let told = self.node.told.lock().remove(&turn.pool).unwrap_or_default();
+        match self.node.open_fenced(turn, epoch, disks, OpenTold { take_over: true, ..told }).await {
             Ok(Opened::Open(handle)) => {
                 self.node.took_over(turn.pool, &config.name, handle).await.map_err(|_| Failure::Trouble)
             }
             Ok(Opened::OldEpoch(known)) => {
                 tracing::error!(pool = config.name, epoch, known, "a pool has an owner of a higher epoch");
                 self.node.surpassed.lock().insert(turn.pool, known);
-                Err(Failure::Fenced)
+                let detail =
+                    format!("its disks know epoch {known} of it, and the cluster gave it epoch {epoch}");
+                self.node.not_opened(&config, Problem::new(Code::WrongState, detail));
+                Err(behind(epoch, known))
             }
             Err(problem) => {
                 self.node.not_opened(&config, problem);
@@ -178,11 +200,12 @@ impl NodeDriver {
                 self.to_its_end(pool, epoch, order).await
             }
             Order::Stop => {
-                self.driven.lock().remove(&pool);
+                let unfenced = self.driven.lock().remove(&pool).is_some_and(|driven| driven.unfenced);
                 let turn = self.node.turn(pool).await;
                 let was_open = self.node.is_open(pool);
                 // What was not closed cleanly, the next owner recovers as after a crash.
-                drop(self.node.give_up(&turn, false).await);
+                let release = if unfenced { Release::IfClean } else { Release::No };
+                drop(self.node.give_up(&turn, release).await);
                 self.node.let_go(pool);
                 // Why it could not be opened is told until it is, here or elsewhere.
                 let mut pools = self.node.pools.lock();

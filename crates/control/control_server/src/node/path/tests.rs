@@ -82,7 +82,7 @@ async fn orders_bring_a_pool_up_step_by_step_and_down() {
     assert!(!node.is_open(pool));
 
     assert_eq!(order(51, Order::Fence).await, Ok(()));
-    assert_eq!(order(51, Order::Open).await, Err(Failure::Fenced), "its disks know a higher epoch");
+    assert_eq!(order(51, Order::Open).await, Err(Failure::Behind(52)), "its disks know a higher epoch");
     assert_eq!(order(51, Order::Stop).await, Ok(()), "stopping twice is no error");
     for step in [Order::Fence, Order::Open, Order::Restore, Order::Publish] {
         assert_eq!(order(53, step).await, Ok(()), "{step:?}");

@@ -191,6 +191,8 @@ impl Node {
         disk: PoolDisk,
     ) -> Result<PoolDisk, Problem> {
         let id = disk.id.clone();
+        // One that nobody can be kept from is used without; the pool is this node's already.
+        self.backends.fence.unfenced(std::slice::from_ref(&disk)).await?;
         match self.backends.fence.fence(pool, handle.info().epoch, vec![disk]).await? {
             Fenced::Disks(disks) => disks.into_iter().next().ok_or_else(|| {
                 Problem::new(Code::Io, format!("disk {id}: other nodes cannot be kept from it"))

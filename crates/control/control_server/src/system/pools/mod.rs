@@ -157,7 +157,7 @@ impl PoolBackend for SystemPools {
         let surroundings = self.surroundings.clone();
         Box::pin(async move {
             let devices: Vec<Device> = disks.iter().map(device).collect::<Result<_, _>>()?;
-            let OpenTold { accept_loss, take_over } = told;
+            let OpenTold { accept_loss, take_over, .. } = told;
             let options = OpenOptions { read_only: false, accept_loss, take_over, epoch: Some(Epoch(epoch)) };
             let guid = Guid(guid.into_bytes());
             let opened = self.shards.run(home, move || async move {

@@ -1,0 +1,60 @@
+//! A pool on disks that other nodes may reach, and that nobody can be kept from: it stays with who had it last.
+
+use serde_json::json;
+
+use crate::world::{World, comes, make};
+
+#[test]
+fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
+    let world = World::new();
+    world.machine.unfenced.lock().insert("b".into());
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let second = world.start(2);
+    comes("the second node takes part", || second.takes_part());
+    comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
+
+    // Who closes it cleanly lets go of it.
+    second.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
+    comes("it is served by the other node", || second.serves("l", "s"));
+    second.send("POST", "/v1/pools/p/move", &json!({ "node": "n1" }));
+    comes("it is back", || first.serves("l", "s"));
+
+    // Who is dead, or only stands still, may have writes under way.
+    first.kill();
+    let reason = || {
+        let cluster = second.get("/v1/cluster");
+        let pools = cluster["pools"].as_array().cloned().unwrap_or_default();
+        let found = pools.into_iter().find(|pool| pool["name"] == "p").unwrap_or_default();
+        found["reason"].as_str().unwrap_or_default().to_owned()
+    };
+    comes("it is said why it is not taken", || {
+        assert!(!second.serves("l", "s"), "its former owner may still write");
+        let reason = reason();
+        reason.contains("n1") && reason.contains("reservations") && reason.contains('b')
+    });
+    let status = second.get("/v1/status").to_string();
+    assert!(status.contains("pool import p"), "{status}");
+
+    // Its last owner takes it back.
+    let first = world.start(1);
+    comes("it is served where it was", || first.serves("l", "s"));
+    assert!(!second.serves("l", "s"));
+
+    // A person who knows that the machine is off may have it elsewhere, and says so.
+    first.kill();
+    comes("its owner is away", || second.pool("p").0 != "n1");
+    let import = json!({ "pool": "p" });
+    let told = second.refused("POST", "/v1/pools/import", &import, "confirmation-required");
+    assert!(told.contains("n1") && told.contains("off"), "{told}");
+    assert!(!second.serves("l", "s"));
+    second.send("POST", "/v1/pools/import", &json!({ "pool": "p", "confirm": "p" }));
+    comes("it is served by the other node", || second.serves("l", "s"));
+    let first = world.start(1);
+    comes("the former owner takes part", || first.takes_part());
+    comes("all agree", || first.pool("p") == ("n2".into(), "online".into()));
+    for node in [first, second] {
+        node.stop();
+    }
+}
