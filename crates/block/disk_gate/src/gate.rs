@@ -47,6 +47,42 @@ pub enum GateError {
     Ports,
 }
 
+/// What has failed, so that nobody knows who may write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// The record says nothing.
+    Damage,
+    /// It could not be read.
+    Reading,
+    /// It could not be written.
+    Keeping,
+}
+
+/// Why nobody may write.
+struct Broken {
+    by: By,
+    why: String,
+}
+
+impl Broken {
+    fn new(records: &dyn Records, disk: DiskIdentity, error: &io::Error, by: By) -> Self {
+        let (by, place) =
+            (if error.kind() == io::ErrorKind::InvalidData { By::Damage } else { by }, records.place(disk));
+        let why = match by {
+            By::Damage => format!(
+                "what is kept of its reservations, {place}, cannot be used: {error}. Nobody may write to the disk, as a former owner might. When no node uses its pool, remove the file, and start this node again"
+            ),
+            By::Reading => format!(
+                "what is kept of its reservations, {place}, cannot be read: {error}. Nobody may write to the disk, as a former owner might; it is tried again"
+            ),
+            By::Keeping => {
+                format!("what is to be kept of its reservations, {place}: {error}; it is tried again")
+            }
+        };
+        Self { by, why }
+    }
+}
+
 /// What is known, in memory.
 struct State {
     table: Table,
@@ -54,7 +90,7 @@ struct State {
     next: Option<Table>,
     ports: BTreeMap<Box<str>, Arc<Port>>,
     /// Why nobody may write, whatever the table says.
-    broken: Option<String>,
+    broken: Option<Broken>,
     /// The identity under which the table is kept; none while nothing is.
     kept_as: Option<DiskIdentity>,
 }
@@ -67,9 +103,16 @@ impl State {
     }
 
     /// Nobody writes any more.
-    fn break_down(&mut self, why: String) {
+    fn break_down(&mut self, broken: Broken) {
         self.ports.values().for_each(|port| port.bar());
-        self.broken.get_or_insert(why);
+        self.broken = Some(broken);
+    }
+
+    /// Whoever may write does from now on, and nobody else.
+    fn let_in(&self) {
+        for port in self.ports.values() {
+            if self.permits(&port.name) { port.admit() } else { port.bar() }
+        }
     }
 }
 
@@ -97,16 +140,12 @@ impl Gate {
         let load = records.clone();
         let (table, kept_as, broken) = match on_thread(move || load_of(&*load, disk, blank)).await {
             Ok((table, kept_as)) => (table, kept_as, None),
-            Err(error) => (Table::default(), None, Some(error.to_string())),
+            Err(error) => {
+                let broken = Broken::new(&*records, disk, &error, By::Reading);
+                tracing::error!("disk {name}: {}", broken.why);
+                (Table::default(), None, Some(broken))
+            }
         };
-        let broken = broken.map(|why| {
-            let place = records.place(disk);
-            let why = format!(
-                "what is kept of its reservations, {place}, cannot be used: {why}. Nobody may write to the disk, as a former owner might. When no node uses its pool, remove the file, and start this node again"
-            );
-            tracing::error!("disk {name}: {why}");
-            why
-        });
         let state = Mutex::new(State { table, next: None, ports: BTreeMap::new(), broken, kept_as });
         Ok(Arc::new(Self {
             device,
@@ -134,12 +173,49 @@ impl Gate {
     /// Why nobody may write, where that is so.
     #[must_use]
     pub fn broken(&self) -> Option<String> {
-        self.state.lock().broken.clone()
+        self.state.lock().broken.as_ref().map(|broken| broken.why.clone())
     }
 
-    /// Tries again to keep or to read who may write, where that has failed; whether all is well. Call on a shard.
+    /// Tries again to keep or to read who may write, where that has failed; whether all is well then. What is damaged stays so. Call on a
+    /// shard, and to its end.
     pub async fn mend(&self) -> bool {
-        self.broken().is_none()
+        let _one = self.changing.lock().await;
+        self.mend_alone().await
+    }
+
+    /// The same for who changes the table anyway.
+    ///
+    /// What could not be kept was answered to nobody, so the state before it is kept once more: afterwards that one is certain.
+    async fn mend_alone(&self) -> bool {
+        let (broken, table) = {
+            let state = self.state.lock();
+            (state.broken.as_ref().map(|broken| broken.by), state.table.clone())
+        };
+        let by = match broken {
+            None => return true,
+            Some(By::Damage) => return false,
+            Some(by) => by,
+        };
+        let Ok(disk) = self.identify.identify(&self.device).await else { return false };
+        let (records, blank) = (self.records.clone(), self.blank);
+        let mended = on_thread(move || match by {
+            By::Reading => load_of(&*records, disk, blank),
+            By::Keeping | By::Damage => {
+                save_as(&*records, disk, blank, &encode(disk, &table))?;
+                Ok((table, Some(disk)))
+            }
+        });
+        let (table, kept_as) = match mended.await {
+            Ok(mended) => mended,
+            Err(error) => {
+                self.state.lock().break_down(Broken::new(&*self.records, disk, &error, by));
+                return false;
+            }
+        };
+        let mut state = self.state.lock();
+        (state.table, state.kept_as, state.next, state.broken) = (table, kept_as, None, None);
+        state.let_in();
+        true
     }
 
     /// Who is registered, in the order of their names.
@@ -177,7 +253,9 @@ impl Gate {
         let state = self.state.lock();
         match &state.broken {
             // Nobody knows who is registered.
-            Some(why) => Err(BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone())),
+            Some(Broken { why, .. }) => {
+                Err(BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone()))
+            }
             None => Ok(look(&state.table)),
         }
     }
@@ -185,7 +263,9 @@ impl Gate {
     /// Why a port must not write now.
     pub(crate) fn refusal(&self, doing: &'static str) -> BlockError {
         match &self.state.lock().broken {
-            Some(why) => BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone()),
+            Some(Broken { why, .. }) => {
+                BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone())
+            }
             None => BlockError::new(BlockErrorKind::Fenced, doing)
                 .on(&self.name)
                 .because("the disk is reserved, and this initiator is not registered"),
@@ -200,6 +280,8 @@ impl Gate {
         change: impl FnOnce(&mut Table) -> Result<(), BlockError>,
     ) -> Result<(), BlockError> {
         let _one = self.changing.lock().await;
+        // Whoever asks again has what failed before tried again.
+        self.mend_alone().await;
         let before = self.look(doing, Table::clone)?;
         let mut after = before.clone();
         change(&mut after).map_err(|error| error.on(&self.name))?;
@@ -224,18 +306,15 @@ impl Gate {
         let mut state = self.state.lock();
         if let Err(error) = kept {
             // Which of both states comes back after a crash, nobody knows.
-            let why =
-                format!("what is to be kept of its reservations, {}: {error}", self.records.place(disk));
-            tracing::error!("disk {}: nobody may write any more: {why}", self.name);
-            let error = BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(why.clone());
-            state.break_down(why);
+            let broken = Broken::new(&*self.records, disk, &error, By::Keeping);
+            tracing::error!("disk {}: nobody may write any more: {}", self.name, broken.why);
+            let error = BlockError::new(BlockErrorKind::Io, doing).on(&self.name).because(broken.why.clone());
+            state.break_down(broken);
             return Err(error);
         }
         (state.table, state.kept_as) = (after, Some(disk));
         state.next = None;
-        for port in state.ports.values() {
-            if state.permits(&port.name) { port.admit() } else { port.bar() }
-        }
+        state.let_in();
         Ok(())
     }
 }
@@ -247,7 +326,9 @@ fn load_of(
     blank: Option<DiskIdentity>,
 ) -> io::Result<(Table, Option<DiskIdentity>)> {
     let of = |disk| match records.load(disk)? {
-        Some(bytes) => decode(disk, &bytes).map(Some).map_err(|error| io::Error::other(error.to_string())),
+        Some(bytes) => decode(disk, &bytes)
+            .map(Some)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
         None => Ok(None),
     };
     if let Some(table) = of(disk)? {

@@ -19,6 +19,8 @@
 //! * A change is on stable storage before it is answered, and before it permits anything. What takes rights away takes effect
 //!   at once: a crash between leaves the state of before, of which nobody was told otherwise.
 //! * When the record is damaged, or cannot be written, nobody may write: the gate never takes a loss of memory for "no reservation".
+//! * What could not be written or read is tried again ([`Gate::mend`], and by whoever asks for a change): a state of which somebody was told comes
+//!   back, or the disk stays shut. A damaged record says nothing, however often it is read.
 //!
 //! What a write costs: one look at, and one change of, the port's own word when it begins, and one when it ends (together two atomic
 //! operations on a word that only this initiator uses), and a count of references, as what has begun outlives whoever waits for it.

@@ -87,11 +87,10 @@ impl Seen {
             "the shared state has gone back in time: it was restored from a backup"
         );
         let saying = async {
-            match said(me, cluster, snapshot)? {
-                Some(transaction) if !store.transact(transaction).await?.done => {
-                    Err(StoreError::NotDone("another node says the same".into()))
-                }
-                _ => Ok(()),
+            let Some(transaction) = said(me, cluster, snapshot)? else { return Ok(()) };
+            match store.transact(transaction).await?.done {
+                true => Ok(()),
+                false => Err(StoreError::NotDone("another node says the same".into())),
             }
         };
         saying.await.map_err(|error| {

@@ -19,6 +19,9 @@ use crate::disk::{Block, Command, DiskIndex, DiskReply, Metadata, NodeIndex};
 use crate::fence::{Trouble, fence};
 use crate::life::{Life, Lock, MILLISECOND, Out, all};
 
+/// How long the broken build that opens before it fences takes to open.
+const OPENS_FOR: u64 = 3000 * MILLISECOND;
+
 /// How a pool is made.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -140,7 +143,9 @@ impl Pool {
                 self.sessions.borrow_mut()[disk] = Some(session);
             }
             *self.early.borrow_mut() = Some(self.newest().await?);
-            self.life.sleep(300 * MILLISECOND).await;
+            // An opening takes as long as there is metadata to read, and the former owner, which has lost the store and not the disks, carries
+            // out meanwhile what clients ask of it.
+            self.life.sleep(OPENS_FOR).await;
         }
         let disks = 0..self.plan.disks.len();
         let fenced = all(disks.map(|disk| self.fence_one(disk)).collect()).await;

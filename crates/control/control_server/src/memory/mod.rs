@@ -74,6 +74,11 @@ impl Machine {
         }
     }
 
+    /// The disks of all pools know an owner of this epoch.
+    pub fn set_epochs(&self, epoch: u64) {
+        self.pools.lock().values().for_each(|pool| pool.lock().epoch = epoch);
+    }
+
     /// Puts something on a disk, as other software would.
     pub fn write_foreign(&self, id: &str, what: &str) {
         *self.disk(id, 0).content.lock() = DiskContent::Foreign(what.into());

@@ -108,8 +108,9 @@ impl PoolBackend for Pools {
             Some((node, _)) if *node == self.node => Whose::Own,
             Some((_, true)) => Whose::Free,
             Some((node, false)) => {
-                let name = node.file_name().map(|name| name.to_string_lossy().into_owned());
-                Whose::Another { identity: Uuid::nil(), name: format!("n{}", name.unwrap_or_default()) }
+                let number = node.file_name().and_then(|name| name.to_str()?.parse().ok());
+                let number: u128 = number.unwrap_or_default();
+                Whose::Another { identity: Uuid::from_u128(number), name: format!("n{number}") }
             }
             None => Whose::Own,
         }))

@@ -9,6 +9,7 @@ mod balance;
 mod common;
 mod modes;
 mod names;
+mod restored;
 mod shared;
 mod takeover;
 mod unfenced;

@@ -8,6 +8,8 @@ use crate::world::{World, comes, make};
 fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
     let world = World::new();
     world.machine.unfenced.lock().insert("b".into());
+    world.know(1);
+    world.know(2);
     let first = world.start(1);
     comes("the node takes part", || first.takes_part());
     make(&first);

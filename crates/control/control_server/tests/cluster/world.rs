@@ -7,9 +7,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use cluster_node::{Incarnations, LinkTls, Settings, Timings, node_name};
-use cluster_store::keys::{ClusterName, NodeId};
+use cluster_store::keys::{ClusterName, Key, NodeId};
+use cluster_store::values::{Named, Value as _};
 use cluster_store::{
-    Change, ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, StoreError, StoreFuture,
+    Change, ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, Step, StoreError, StoreFuture,
     Transaction, Watch,
 };
 use control_server::cluster::{Membership, NodeMode};
@@ -63,6 +64,17 @@ pub(crate) struct Silent {
 }
 
 impl Silent {
+    fn open(folder: &Path) -> Arc<Self> {
+        Arc::new(Self {
+            store: LocalStore::open(folder).expect("a store"),
+            about: Mutex::new(None),
+            silences: AtomicUsize::new(0),
+            reading: AtomicUsize::new(0),
+            broken: tokio::sync::watch::Sender::new(0),
+            order_watches: AtomicUsize::new(0),
+        })
+    }
+
     /// Whether a request is one that it does not answer.
     fn is_about<'k>(&self, mut keys: impl Iterator<Item = &'k str>) -> bool {
         let about = *self.about.lock().expect("a lock");
@@ -173,16 +185,32 @@ impl World {
         let machine = Arc::new(Machine::default());
         let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
         *machine.found.lock() = ["a", "b", "c", "d"].map(disk).to_vec();
-        let store = LocalStore::open(&dir.path().join("store")).expect("a store");
-        let store = Silent {
-            store,
-            about: Mutex::new(None),
-            silences: AtomicUsize::new(0),
-            reading: AtomicUsize::new(0),
-            broken: tokio::sync::watch::Sender::new(0),
-            order_watches: AtomicUsize::new(0),
-        };
-        Self { machine, store: Arc::new(store), authority: Authority::new(), dir }
+        let store = Silent::open(&dir.path().join("store"));
+        Self { machine, store, authority: Authority::new(), dir }
+    }
+
+    /// What the store is now, for [`World::restore`]. No node runs.
+    pub(crate) fn back_up(&self) {
+        std::fs::copy(self.dir.path().join("store/state"), self.dir.path().join("backup")).expect("copied");
+    }
+
+    /// The store is as it was when it was backed up. No node runs.
+    pub(crate) fn restore(&mut self) {
+        let restored = self.dir.path().join("restored");
+        std::fs::create_dir_all(&restored).expect("made");
+        std::fs::copy(self.dir.path().join("backup"), restored.join("state")).expect("copied");
+        self.store = Silent::open(&restored);
+    }
+
+    /// The cluster knows a node by what it leaves in pools.
+    pub(crate) fn know(&self, number: u16) {
+        let cluster = ClusterName::new("test").expect("a name");
+        let node = NodeId::new(number).expect("a number");
+        let key = Key::Known(uuid::Uuid::from_u128(number.into())).path(&cluster);
+        let steps = vec![Step::Put(key, Named { node }.encode().expect("a value"))];
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        let put = self.store.store.transact(Transaction { steps, ..Transaction::default() });
+        runtime.block_on(put).expect("it answers");
     }
 
     pub(crate) fn data(&self, number: u16) -> PathBuf {

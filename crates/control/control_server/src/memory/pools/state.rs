@@ -18,7 +18,7 @@ pub(in crate::memory) struct PoolState {
     pub(super) identities: BTreeMap<String, Uuid>,
     /// Volumes with something to repair: those whose name began with "damaged" when they were made.
     pub(super) damaged: BTreeSet<String>,
-    pub(super) epoch: u64,
+    pub(in crate::memory) epoch: u64,
     /// Its metadata has not reached a majority.
     pub(super) stopped: bool,
     /// Names of volumes that have stopped.
