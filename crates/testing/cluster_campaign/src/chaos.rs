@@ -23,7 +23,14 @@ pub(crate) enum Fault {
     Isolate(usize, Time),
     FairWeather,
     Mode(usize, bool, bool),
+    /// An owner is deposed with requests under way.
+    Depose,
+    /// Nodes are as quick as ever.
+    Quick,
 }
+
+/// One seed of so many has an owner deposed with requests under way.
+const DEPOSED: u64 = 3;
 
 /// Kinds of faults; a seed has a few of them.
 const KINDS: u64 = 16;
@@ -34,6 +41,32 @@ impl World {
         self.heal_at = dice.between(15, 60) * SECOND;
         self.kinds = (0..dice.between(2, 5)).map(|_| dice.below(KINDS)).collect();
         self.push(dice.between(1, 6) * SECOND, Event::Fault(Fault::Any));
+        if self.case.seed % DEPOSED == 1 {
+            let at = self.slow_dice.between(4, 12) * SECOND;
+            self.push(at, Event::Fault(Fault::Depose));
+        }
+    }
+
+    /// The owner of a pool loses the store, all other nodes and one of the pool's disks, and keeps the other disks, its clients, and what it was asked: it
+    /// carries that out in the seconds in which another node takes the pool, and nothing of it may be missed by that one.
+    fn depose(&mut self) {
+        let dice = self.slow_dice.clone();
+        // Without the store it commits where the disks are odd in number: there the witness has no vote.
+        let odd = self.plans.iter().position(|plan| plan.disks.len() % 2 == 1);
+        let pool = odd.unwrap_or_else(|| dice.below(self.plans.len() as u64) as usize);
+        let plan = self.plans[pool].clone();
+        let Some(holder) = self.owner(&plan).and_then(|owner| owner.holder) else { return };
+        let node = usize::from(holder.node.number()) - 1;
+        let span = dice.between(8 * SECOND, 14 * SECOND);
+        let others = (0..self.nodes.len()).filter(|other| *other != node).map(End::Node);
+        let disk = dice.pick(&plan.disks).copied().map(End::Disk);
+        for end in others.chain([End::Store]).chain(disk).collect::<Vec<_>>() {
+            self.cut_for(End::Node(node), end, span);
+            self.cut_for(end, End::Node(node), span);
+        }
+        self.trace(|| format!("n{node} is deposed from pool {pool}, with requests under way"));
+        self.slow = Some(node);
+        self.push(span, Event::Fault(Fault::Quick));
     }
 
     fn any_node(&self) -> usize {
@@ -72,6 +105,12 @@ impl World {
                 self.store.set_weather(Weather::default());
                 self.late = false;
             }
+            Fault::Depose => {
+                if self.healed.is_none() {
+                    self.depose();
+                }
+            }
+            Fault::Quick => self.slow = None,
             Fault::Mode(node, paused, draining) => self.arrive(node, None, Incoming::Mode(paused, draining)),
         }
     }
@@ -335,6 +374,7 @@ impl World {
         self.trace(|| "everything heals".into());
         self.healed = Some(self.now);
         self.late = false;
+        self.slow = None;
         self.store.set_weather(Weather::default());
         self.store.resume();
         self.cuts.clear();

@@ -357,8 +357,11 @@ impl Pool {
         self.life.inner.borrow().connections.get(&client).is_some_and(|present| *present > connection)
     }
 
-    /// Carries out a request of a client and answers it.
-    pub(crate) async fn serve(self: Rc<Self>, request: Request) {
+    /// Carries out a request of a client when it has waited for so long, and answers it.
+    pub(crate) async fn serve(self: Rc<Self>, request: Request, waits: u64) {
+        if waits > 0 {
+            self.life.sleep(waits).await;
+        }
         let Request { client, operation, connection, block, write } = request;
         let pool = self.plan.pool;
         let admitted = self.life.may_answer(pool, self.epoch);

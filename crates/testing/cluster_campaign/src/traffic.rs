@@ -6,6 +6,8 @@ use crate::node::Incoming;
 use crate::pool::Request;
 use crate::world::{End, Event, World};
 
+/// A slow node carries a request out within this.
+const SLOWEST: Time = 7 * SECOND;
 /// A client goes to another node after this.
 const PATIENCE: Time = 1500 * MILLISECOND;
 
@@ -55,7 +57,10 @@ impl World {
         let published = of.life.inner.borrow().published.get(&pool).copied();
         let serving = of.pools.get(&pool).filter(|serving| published == Some(serving.epoch)).cloned();
         match serving {
-            Some(serving) => of.spawn((pool, serving.epoch), Box::pin(serving.serve(request))),
+            Some(serving) => {
+                let waits = if self.slow == Some(node) { self.slow_dice.below(SLOWEST) } else { 0 };
+                of.spawn((pool, serving.epoch), Box::pin(serving.serve(request, waits)));
+            }
             None if self.open(End::Node(node), End::Clients) => {
                 let after = self.way();
                 self.push(after, Event::Answered(request.client, request.operation, None));

@@ -74,6 +74,10 @@ pub(crate) struct World {
     pub(crate) cuts: BTreeMap<(End, End), u32>,
     /// Messages between nodes and to disks are late now.
     pub(crate) late: bool,
+    /// This node takes seconds to carry requests out now.
+    pub(crate) slow: Option<usize>,
+    /// For that alone: the choices of everything else stay what they are.
+    pub(crate) slow_dice: Dice,
     pub(crate) healed: Option<Time>,
     pub(crate) heal_at: Time,
     pub(crate) kinds: Vec<u64>,
@@ -136,6 +140,8 @@ impl World {
             known: BTreeMap::new(),
             cuts: BTreeMap::new(),
             late: false,
+            slow: None,
+            slow_dice: Dice::new(!case.seed),
             healed: None,
             heal_at: 0,
             kinds: Vec::new(),
