@@ -80,7 +80,7 @@ pub async fn check_leave(
     Err(JoinError::new(
         Kind::State,
         format!("Node {} has the pools {}.", entry.name, pools.join(", ")),
-        "Move them to other nodes first: `holdfast node pause --drain` on that node. `holdfast cluster status` says who owns what.",
+        "Move them to other nodes first: `holdfast node pause --drain` on that node. Those of a node that is gone are taken by others; `holdfast cluster status` says who owns what, and `holdfast node list` which nodes take none.",
     ))
 }
 

@@ -129,6 +129,7 @@ impl Node {
                 .todo("`holdfast cluster leave` takes this node out of its cluster."));
         }
         let last = self.silent_since(&store, &identity, node, &entry.name).await?;
+        check_leave(&store, cluster, node).await.map_err(|error| self.with_pool_names(told(error)))?;
         crate::node::confirm(&entry.name, confirmed, || self.told_of_removal(&entry.name))?;
         remove(&store, cluster, node, last).await.map_err(|error| self.with_pool_names(told(error)))?;
         Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
