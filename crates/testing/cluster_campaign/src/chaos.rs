@@ -30,7 +30,7 @@ pub(crate) enum Fault {
 }
 
 /// One seed of so many has an owner deposed with requests under way.
-const DEPOSED: u64 = 3;
+const DEPOSED: u64 = 4;
 
 /// Kinds of faults; a seed has a few of them.
 const KINDS: u64 = 16;
@@ -41,7 +41,7 @@ impl World {
         self.heal_at = dice.between(15, 60) * SECOND;
         self.kinds = (0..dice.between(2, 5)).map(|_| dice.below(KINDS)).collect();
         self.push(dice.between(1, 6) * SECOND, Event::Fault(Fault::Any));
-        if self.case.seed % DEPOSED == 1 {
+        if self.case.seed.is_multiple_of(DEPOSED) {
             let at = self.slow_dice.between(4, 12) * SECOND;
             self.push(at, Event::Fault(Fault::Depose));
         }

@@ -424,8 +424,9 @@ impl PoolHandle for Pool {
     }
 
     fn release(&self) -> Work<'_, ()> {
-        if let Some((_, released)) = self.pools.machine.had.lock().get_mut(&self.state.lock().guid) {
-            *released = true;
+        let pool = self.state.lock().guid;
+        if let Some((node, released)) = self.pools.machine.had.lock().get_mut(&pool) {
+            *released |= *node == self.pools.node;
         }
         now(Ok(()))
     }
