@@ -1,8 +1,8 @@
 //! The gate: the contracts of block devices and of reservations, no ghosts, and what is left of it after a crash.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs, reason = "tests")]
 
-use std::collections::BTreeMap;
-use std::io;
+mod scene;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -11,88 +11,12 @@ use block_conformance::{SharedSubject, Subject, SubjectFuture};
 use block_device::{
     BlockDevice, BlockErrorKind, BlockFuture, Device, Durability, MemoryDisk, ReservationTable, Reservations,
 };
-use disk_gate::{DiskIdentity, FileRecords, Gate, GatedDisk, Identify, Records, Settings};
+use disk_gate::{DiskIdentity, FileRecords, Gate, Records, Settings};
 use futures_util::poll;
-use parking_lot::Mutex;
 use proptest::prelude::*;
+use scene::{NEW, Named, OLD, Rows, SIZE, Saves, data, gate, on_shard, way};
 use test_layers::{DeviceLayer, Layered};
 use tokio::sync::Notify;
-
-const SIZE: usize = 12 << 20;
-
-fn on_shard<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime, async {
-        shard_runtime::adopt_detached_work();
-        future.await
-    })
-}
-
-/// A disk that says who it is.
-struct Named(AtomicU8);
-
-impl Identify for Named {
-    fn identify<'a>(&'a self, _device: &'a Device) -> BlockFuture<'a, DiskIdentity> {
-        Box::pin(async { Ok(DiskIdentity([self.0.load(Ordering::SeqCst); 16])) })
-    }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Saves {
-    All,
-    /// The record is there, and nobody hears of it.
-    Unheard,
-    None,
-}
-
-/// Records in memory.
-struct Rows {
-    rows: Mutex<BTreeMap<DiskIdentity, Vec<u8>>>,
-    saves: Mutex<Saves>,
-    /// They cannot be read.
-    unread: AtomicBool,
-}
-
-impl Rows {
-    fn new() -> Arc<Self> {
-        Arc::new(Self {
-            rows: Mutex::default(),
-            saves: Mutex::new(Saves::All),
-            unread: AtomicBool::new(false),
-        })
-    }
-}
-
-impl Records for Rows {
-    fn load(&self, disk: DiskIdentity) -> io::Result<Option<Vec<u8>>> {
-        if self.unread.load(Ordering::SeqCst) {
-            return Err(io::Error::other("the disk of records has failed"));
-        }
-        Ok(self.rows.lock().get(&disk).cloned())
-    }
-
-    fn save(&self, disk: DiskIdentity, record: &[u8]) -> io::Result<()> {
-        let saves = *self.saves.lock();
-        if saves != Saves::None {
-            self.rows.lock().insert(disk, record.to_vec());
-        }
-        if saves == Saves::All { Ok(()) } else { Err(io::Error::other("the disk of records has failed")) }
-    }
-
-    fn place(&self, disk: DiskIdentity) -> String {
-        format!("row {disk}")
-    }
-}
-
-async fn gate(device: Device, records: Arc<dyn Records>) -> Arc<Gate> {
-    let identify = Arc::new(Named(AtomicU8::new(1)));
-    Gate::open(Settings { device, name: "disk".into(), records, identify, blank: None }).await.unwrap()
-}
-
-fn way(gate: &Arc<Gate>, initiator: &str) -> GatedDisk {
-    GatedDisk::new(gate.clone(), initiator).unwrap()
-}
 
 struct Gated(u32);
 
@@ -160,13 +84,6 @@ fn held() -> (Arc<Held>, Device) {
     });
     (held.clone(), Arc::new(Layered(Holds(held))))
 }
-
-fn data(byte: u8) -> SharedBuf {
-    IoBuf::copy_from(&[byte; 4096]).freeze()
-}
-
-const OLD: u64 = 5 << 16 | 1;
-const NEW: u64 = 6 << 16 | 2;
 
 async fn first_byte(device: &dyn BlockDevice) -> u8 {
     device.read(0, IoBuf::new(512)).await.unwrap()[0]
@@ -311,74 +228,6 @@ fn a_crash_at_any_save_leaves_what_was_answered() {
             });
         }
     }
-}
-
-/// What could not be kept is tried again: the state before the change comes back, of which nobody was told otherwise, and the disk is used again.
-#[test]
-fn who_may_write_is_kept_again_when_it_can_be() {
-    for saves in [Saves::None, Saves::Unheard] {
-        on_shard(async {
-            let rows = Rows::new();
-            let disk = Arc::new(MemoryDisk::new(SIZE, 512));
-            let gate = gate(disk.clone(), rows.clone()).await;
-            let (a, b) = (way(&gate, "a"), way(&gate, "b"));
-            a.register(5 << 16 | 1).await.unwrap();
-            a.reserve(5 << 16 | 1).await.unwrap();
-            *rows.saves.lock() = saves;
-            assert!(b.register(6 << 16 | 2).await.is_err());
-            assert!(gate.broken().is_some());
-            assert!(
-                a.write(0, data(1), Durability::Durable).await.is_err(),
-                "which state comes back, nobody knows"
-            );
-            assert!(!gate.mend().await && gate.broken().is_some(), "it cannot be kept still");
-            *rows.saves.lock() = Saves::All;
-            assert!(gate.mend().await && gate.broken().is_none());
-            a.write(0, data(1), Durability::Durable).await.unwrap();
-            let refused = b.write(0, data(2), Durability::Durable).await;
-            assert_eq!(refused.unwrap_err().kind(), BlockErrorKind::Fenced);
-            // What failed is done now that it can be; and without anybody's mending, by who asks.
-            *rows.saves.lock() = saves;
-            assert!(b.register(6 << 16 | 2).await.is_err());
-            *rows.saves.lock() = Saves::All;
-            b.register(6 << 16 | 2).await.unwrap();
-            b.preempt_and_abort(6 << 16 | 2, 5 << 16 | 1).await.unwrap();
-            assert!(a.write(0, data(1), Durability::Durable).await.is_err());
-            b.write(0, data(2), Durability::Durable).await.unwrap();
-            // All of it was kept.
-            let gate = crate::gate(disk, rows).await;
-            assert_eq!(way(&gate, "b").keys().await.unwrap().into_iter().collect::<Vec<_>>(), [6 << 16 | 2]);
-        });
-    }
-}
-
-/// A record that could not be read is read when it can be; one that is damaged stays what it is.
-#[test]
-fn a_record_that_could_not_be_read_is_read_again() {
-    on_shard(async {
-        let rows = Rows::new();
-        let disk = Arc::new(MemoryDisk::new(SIZE, 512));
-        let first = gate(disk.clone(), rows.clone()).await;
-        let a = way(&first, "a");
-        a.register(5 << 16 | 1).await.unwrap();
-        a.reserve(5 << 16 | 1).await.unwrap();
-        rows.unread.store(true, Ordering::SeqCst);
-        let gate = crate::gate(disk, rows.clone()).await;
-        let (a, b) = (way(&gate, "a"), way(&gate, "b"));
-        assert!(!gate.mend().await && gate.broken().is_some());
-        for way in [&a, &b] {
-            assert!(way.write(0, data(1), Durability::Durable).await.is_err());
-        }
-        rows.unread.store(false, Ordering::SeqCst);
-        assert!(gate.mend().await && gate.broken().is_none());
-        a.write(0, data(1), Durability::Durable).await.unwrap();
-        assert!(b.write(0, data(2), Durability::Durable).await.is_err());
-        for row in rows.rows.lock().values_mut() {
-            row[20] ^= 1;
-        }
-        let gate = crate::gate(Arc::new(MemoryDisk::new(SIZE, 512)), rows).await;
-        assert!(!gate.mend().await && gate.broken().is_some(), "nobody knows what it said");
-    });
 }
 
 #[test]

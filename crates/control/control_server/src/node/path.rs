@@ -38,10 +38,20 @@ use tokio::sync::{OwnedMutexGuard, watch as signal};
 use uuid::Uuid;
 
 use super::Node;
-pub(super) use down::Release;
 
 /// How long somebody waits for a pool that is busy, and how long a start waits for pools that do not answer before it goes on without them.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Whether the pool's disks are to say that it is nobody's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// It stays whose it is.
+    No,
+    /// When it can still be written; else it stays whose it is.
+    IfClean,
+    /// Somebody waits for it.
+    Asked,
+}
 
 /// How far a pool is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

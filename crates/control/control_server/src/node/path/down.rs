@@ -6,21 +6,10 @@ use std::time::Duration;
 use control_api::{Code, Problem};
 use uuid::Uuid;
 
-use super::{PATIENCE, Step, Turn};
+use super::{PATIENCE, Release, Step, Turn};
 use crate::backend::{PoolHandle, VolumeHandle, Work};
 use crate::node::Node;
 use crate::node::pools::join_all;
-
-/// Whether the pool's disks are to say that it is nobody's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::node) enum Release {
-    /// It stays whose it is.
-    No,
-    /// When it can still be written; else it stays whose it is.
-    IfClean,
-    /// Somebody waits for it.
-    Asked,
-}
 
 impl Node {
     /// Lets go of a pool: when this ends, nobody is served from it, and nothing of it is on its way to a disk. Its data stays on its disks.

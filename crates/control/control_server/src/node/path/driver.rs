@@ -19,8 +19,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::down::Release;
-use super::{Step, Turn};
+use super::{Release, Step, Turn};
 use crate::backend::{self, OpenTold, Opened, PoolDisk, is_followed};
 use crate::node::Node;
 
