@@ -10,6 +10,7 @@
 //!   written is counted; the count is a line of its own as soon as lines can be written again, and a finding until then.
 //! * A line is whole, or is not read: what a full disk or a crash has cut is ended before the next line begins.
 
+pub(crate) mod addresses;
 pub(crate) mod fields;
 
 use std::collections::BTreeMap;

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::access::Asker;
-use crate::audit::fields::{Fields, secrets_of, without_secrets};
+use crate::audit::addresses::without_secrets;
+use crate::audit::fields::{Fields, secrets_of};
 
 /// What a body that is not taken is said to be, before what is wrong with it. That may repeat what somebody has typed in the wrong place.
 pub(crate) const BODY: &str = "The request's body";

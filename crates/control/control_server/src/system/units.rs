@@ -38,7 +38,6 @@ use crate::images;
 
 /// How long is waited, when the service stops, for what is under way at a pool.
 const TURNS_WAIT: Duration = Duration::from_secs(10);
-
 /// Shown as the product of every unit.
 const PRODUCT: &str = "DISK";
 
