@@ -26,7 +26,7 @@ use std::iter::successors;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use file_store::StoreError;
+use file_store::{STATE_KEY_MAX, STATE_VALUE_MAX, StoreError};
 use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 use volume_format::{Amount, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
@@ -45,6 +45,8 @@ const KEPT: u64 = 4;
 const FOR_WRITES: u64 = 64;
 /// Parts of it that are kept for rows of opens: of a volume of 64 GiB another 16 MiB, for some 16,000 opens.
 const FOR_OPENS: u64 = 64;
+/// What the longest row pays, with its key (`costs.rs`).
+const LONGEST_PAYS: u64 = 2 * (STATE_VALUE_MAX + STATE_KEY_MAX) as u64;
 /// A part like this of what is left is little.
 const NARROWED: u64 = 32;
 /// When it looks full, it is walked again once a part like this of what is used has been written.
@@ -261,7 +263,9 @@ impl Room {
 
     /// Whether what is left is enough for whatever comes, the longest row included, without being known exactly.
     fn is_plenty(&self) -> bool {
-        self.left_after_commit() >= 3 * self.kept()
+        let (reach, kept) = (self.meter.reach(), self.kept());
+        let longest = kept + reach / FOR_OPENS + reach / FOR_WRITES + LONGEST_PAYS;
+        self.left_after_commit() >= longest.max(3 * kept)
     }
 
     /// What is left before a commit: without what is pending, or without a copy of everything, whichever says more.
@@ -375,8 +379,9 @@ mod tests {
         let room = |length: u64, area: u64| {
             Room::new(Arc::new(Meter { length: length.into(), area, ..Meter::default() }))
         };
-        // Two copies of 10,000 rows of 144 bytes each at most are 2.75 MiB, half of the one's reach and more than half of the other's.
-        let mut rooms = [room(1 << 20, 9 << 20), room(1 << 20, 5 << 20)];
+        // A copy of 10,000 rows of 144 bytes each at most is 1.4 MiB, which leaves more than half of the one's reach of 8 MiB, and beside the
+        // rows less than half of the other's of 3 MiB.
+        let mut rooms = [room(1 << 20, 9 << 20), room(3 << 18, 4 << 20)];
         for room in &mut rooms {
             let allowance = room.allowance(txn.raw()).expect("allowance");
             assert!(!room.is_short() && allowance.add > 0, "nothing is pending");
