@@ -5,6 +5,7 @@ use block_device::Durability;
 use scsi_defs::{Sense, asc};
 
 use crate::reply::Failure;
+use crate::storage::Caching;
 use crate::unit::LogicalUnit;
 
 impl LogicalUnit {
@@ -20,22 +21,21 @@ impl LogicalUnit {
     }
 
     /// When a write of a nexus is durable. One is cached only when it is known to who opens the unit next, whatever becomes of this one,
-    /// that the nexus has something to lose.
-    pub(crate) async fn durability(&self, nexus: u64, fua: bool) -> Durability {
+    /// that the nexus has something to lose; it stays known while what comes with it is kept.
+    pub(crate) async fn durability(&self, nexus: u64, fua: bool) -> (Durability, Option<Caching<'_>>) {
         loop {
             {
                 let inner = self.inner.lock();
                 if fua || !inner.mode.write_cache {
-                    return Durability::Durable;
+                    return (Durability::Durable, None);
                 }
                 if inner.nexuses.get(&nexus).is_some_and(|entry| entry.named) {
                     // Under the lock: whoever takes names out of the row sees it, or has done so before.
-                    self.cached.note();
-                    return Durability::Volatile;
+                    return (Durability::Volatile, Some(self.cached.begin()));
                 }
             }
             if !self.name(nexus).await {
-                return Durability::Durable;
+                return (Durability::Durable, None);
             }
         }
     }

@@ -17,7 +17,7 @@ impl LogicalUnit {
         };
         let elsewhere = self.is_elsewhere();
         let mut inner = self.inner.lock();
-        let Inner { nexuses, departed, reservations, .. } = &mut *inner;
+        let Inner { nexuses, departed, untold, reservations, .. } = &mut *inner;
         reservations.know(&port);
         nexuses.entry(nexus.id).or_insert_with(|| NexusEntry {
             used: false,
@@ -25,7 +25,7 @@ impl LogicalUnit {
             attentions: if elsewhere { Vec::new() } else { vec![asc::POWER_ON] },
             copies: VecDeque::new(),
             tokens: VecDeque::new(),
-            lost_writes: departed.comes_back(&port.initiator),
+            lost_writes: departed.comes_back(&port.initiator) || untold.contains(port.initiator_name()),
             named: false,
             port,
         });

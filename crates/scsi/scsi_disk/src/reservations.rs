@@ -33,7 +33,7 @@ impl Port {
     /// The name of the initiator that it is a port of.
     #[must_use]
     pub fn initiator_name(&self) -> &str {
-        self.initiator.split_once(',').map_or(&self.initiator, |(name, _)| name)
+        host_of(&self.initiator)
     }
 
     /// Whether it is a port of the initiator with this name, in lower case: an iSCSI port's name is the initiator's, then its
@@ -42,6 +42,11 @@ impl Port {
     pub fn is_of(&self, initiator: &str) -> bool {
         self.initiator_name() == initiator
     }
+}
+
+/// The name of the initiator that a port is of.
+pub(crate) fn host_of(port: &str) -> &str {
+    port.split_once(',').map_or(port, |(name, _)| name)
 }
 
 /// One registered I_T nexus.

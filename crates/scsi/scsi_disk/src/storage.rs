@@ -1,7 +1,7 @@
 //! What a unit keeps its data and its state in, and which writes to it are cached.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::backing::{Backing, ReservationStore};
 
@@ -20,9 +20,32 @@ pub(crate) struct Cached {
     written: AtomicU64,
     /// So many of them are durable, or were told of as lost.
     settled: AtomicU64,
+    /// Commands that cache what they write and have not ended.
+    under_way: AtomicUsize,
+}
+
+/// A command that caches what it writes, until this is dropped.
+pub(crate) struct Caching<'a>(&'a Cached);
+
+impl Drop for Caching<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Cached {
+    /// One begins.
+    pub(crate) fn begin(&self) -> Caching<'_> {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+        self.note();
+        Caching(self)
+    }
+
+    /// Whether one has begun and not ended.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) > 0
+    }
+
     /// One begins, or has ended and is about to be answered.
     pub(crate) fn note(&self) {
         self.written.fetch_add(1, Ordering::AcqRel);

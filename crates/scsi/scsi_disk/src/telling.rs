@@ -1,38 +1,38 @@
 //! Telling initiators that writes which they had cached may be lost, also those of a unit that was open with the same data before.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use file_store::StoreError;
 
-use crate::departed::MAX_DEPARTED;
 use crate::losses::Losses;
+use crate::reservations::host_of;
 use crate::unit::LogicalUnit;
 
+/// Hosts that the row names at most; what others write is durable when it is answered.
+const NAMED: usize = 1024;
+
 impl LogicalUnit {
-    /// Ports are to be told with their next flush that what they had cached may be lost: of what was open with this data before.
-    pub fn tell_lost_writes(&self, ports: impl IntoIterator<Item = String>) {
+    /// Hosts are to be told with their next flush that what they had cached may be lost: of what was open with this data before.
+    pub fn tell_lost_writes(&self, hosts: impl IntoIterator<Item = String>) {
         let mut inner = self.inner.lock();
-        for port in ports.into_iter().take(MAX_DEPARTED) {
-            let mut there = false;
-            for entry in inner.nexuses.values_mut().filter(|entry| entry.port.initiator == port) {
-                entry.lost_writes = true;
-                there = true;
-            }
-            if !there {
-                inner.departed.leaves(port, true);
-            }
+        let hosts: BTreeSet<String> = hosts.into_iter().map(|name| host_of(&name).to_owned()).collect();
+        for entry in inner.nexuses.values_mut() {
+            entry.lost_writes |= hosts.contains(entry.port.initiator_name());
         }
+        inner.untold.extend(hosts);
     }
 
-    /// Who has not been told yet that what they had cached may be lost.
+    /// Who has not been told yet that what they had cached may be lost: hosts, whichever of their ports they come back by.
     pub(crate) fn not_told(&self) -> Losses {
         let inner = self.inner.lock();
         let here = inner.nexuses.values().filter(|entry| entry.lost_writes);
-        let here = here.map(|entry| entry.port.initiator.clone());
-        Losses(here.chain(inner.departed.to_be_told().map(str::to_owned)).collect())
+        let here = here.map(|entry| entry.port.initiator_name());
+        let all = here.chain(inner.departed.to_be_told().map(host_of));
+        Losses(all.map(str::to_owned).chain(inner.untold.iter().cloned()).collect())
     }
 
-    /// Initiator ports that have not been told yet that what they had cached may be lost, in order.
+    /// Hosts that have not been told yet that what they had cached may be lost, in order.
     #[must_use]
     pub fn lost_writes_of(&self) -> Vec<String> {
         self.not_told().0.into_iter().collect()
@@ -43,7 +43,7 @@ impl LogicalUnit {
     pub(crate) async fn keep_losses(&self) -> Vec<String> {
         let _one = self.naming.lock().await;
         let losses = self.not_told();
-        if losses == self.inner.lock().kept_losses {
+        if self.is_kept(&losses) {
             return Vec::new();
         }
         match self.keep(losses.clone()).await {
@@ -52,24 +52,36 @@ impl LogicalUnit {
         }
     }
 
-    /// Puts a row. Under `naming`.
+    /// Whether the row is known to name exactly these.
+    fn is_kept(&self, losses: &Losses) -> bool {
+        let inner = self.inner.lock();
+        !inner.losses_unsure && inner.kept_losses == *losses
+    }
+
+    /// Puts a row. Under `naming`. Until it is known that it was put, nobody relies on what it names.
     async fn keep(&self, losses: Losses) -> Result<(), StoreError> {
+        self.inner.lock().losses_unsure = true;
         self.store().save(&Self::row_key(&self.config.id, b'l'), losses.row()).await?;
-        self.inner.lock().kept_losses = losses;
+        let mut inner = self.inner.lock();
+        (inner.kept_losses, inner.losses_unsure) = (losses, false);
         Ok(())
     }
 
-    /// Names a port in the row, before anything that it writes is cached: should the unit end without having said what became of it, who
-    /// opens it next tells the port. Whether that is durable.
+    /// Names the host of a nexus in the row, before anything that it writes is cached: should the unit end without having said what became
+    /// of it, who opens it next tells the host. Whether that is durable.
     pub(crate) async fn name(&self, nexus: u64) -> bool {
         let _one = self.naming.lock().await;
         let more = {
             let inner = self.inner.lock();
             let Some(entry) = inner.nexuses.get(&nexus) else { return false };
-            let port = &entry.port.initiator;
-            (!inner.kept_losses.0.contains(port)).then(|| {
+            let host = entry.port.initiator_name();
+            let is_named = inner.kept_losses.0.contains(host);
+            if !is_named && inner.kept_losses.0.len() >= NAMED {
+                return false;
+            }
+            (!is_named || inner.losses_unsure).then(|| {
                 let mut more = inner.kept_losses.clone();
-                more.0.insert(port.clone());
+                more.0.insert(host.to_owned());
                 more
             })
         };
@@ -84,14 +96,18 @@ impl LogicalUnit {
         true
     }
 
-    /// A port has been told: it is not told by the next unit. While writes are cached the row goes on naming it, until it rests.
+    /// A host has been told over one of its ports: it is not told by the next unit. While writes are cached the row goes on naming it, until
+    /// it rests.
     pub(crate) async fn was_told(&self, nexus: u64) {
         let _one = self.naming.lock().await;
         let left = {
-            let inner = self.inner.lock();
-            let Some(port) = inner.port_of(nexus) else { return };
+            let mut inner = self.inner.lock();
+            let Some(host) = inner.port_of(nexus).map(|port| port.initiator_name().to_owned()) else {
+                return;
+            };
+            inner.untold.remove(&host);
             let mut left = inner.kept_losses.clone();
-            if inner.mode.write_cache || !left.0.remove(&port.initiator) {
+            if inner.mode.write_cache || !left.0.remove(&host) {
                 return;
             }
             left
@@ -105,19 +121,17 @@ impl LogicalUnit {
     pub async fn rest(&self) {
         let _one = self.naming.lock().await;
         let written = self.cached.written();
-        if self.cached_before.swap(written, Ordering::AcqRel) != written || self.cached.is_any() {
+        let before = self.cached_before.swap(written, Ordering::AcqRel);
+        if before != written || self.cached.is_any() || self.cached.is_under_way() {
             return;
         }
         let losses = self.not_told();
-        {
-            let mut inner = self.inner.lock();
-            if inner.kept_losses == losses {
-                return;
-            }
-            inner.nexuses.values_mut().for_each(|entry| entry.named = false);
+        if self.is_kept(&losses) {
+            return;
         }
+        self.inner.lock().nexuses.values_mut().for_each(|entry| entry.named = false);
         // Who has begun to write before it was not named any more is named still; who begins now waits to be named.
-        if self.cached.written() == written {
+        if self.cached.written() == written && !self.cached.is_under_way() {
             let _ = self.keep(losses).await;
         }
     }

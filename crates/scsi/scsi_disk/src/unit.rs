@@ -1,6 +1,6 @@
 //! [`LogicalUnit`]: one disk, and all that is known of it. What acts on it is in the files above this one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::meter::Meter;
 use crate::mode::{Mode, WriteCache};
 use crate::port_groups::PortGroup;
 use crate::reply::{Failure, gone};
-use crate::reservations::{Port, Reservations};
+use crate::reservations::{Port, Reservations, host_of};
 use crate::sanitize::Sanitize;
 use crate::storage::{Cached, Storage};
 use crate::task_set::TaskSet;
@@ -90,8 +90,12 @@ pub(crate) struct Inner {
     pub(crate) mode_unsaved: bool,
     /// Who was connected, and what it is to be told.
     pub(crate) departed: Departed,
+    /// Names of hosts that wrote to the unit when it was open before, and have not been told what may be lost of that.
+    pub(crate) untold: BTreeSet<String>,
     /// Whom the row of the volume names: who is to be told, and who may have cached writes. Changed under `naming`.
     pub(crate) kept_losses: Losses,
+    /// The row may have been changed or not: a change of it was begun, and its end is not known.
+    pub(crate) losses_unsure: bool,
     pub(crate) port_groups: Vec<PortGroup>,
     pub(crate) state: UnitState,
     pub(crate) stopped: bool,
@@ -171,8 +175,8 @@ impl LogicalUnit {
             Some(row) => Losses::decode(&row).ok_or("the stored list of lost writes is damaged")?,
             None => Losses::default(),
         };
-        let mut departed = Departed::default();
-        kept_losses.0.iter().for_each(|port| departed.leaves(port.clone(), true));
+        // A host comes back by any of its ports. Earlier releases named ports.
+        let untold = kept_losses.0.iter().map(|name| host_of(name).to_owned()).collect();
         let inner = Inner {
             nexuses: BTreeMap::new(),
             sanitize,
@@ -182,8 +186,10 @@ impl LogicalUnit {
             saved_mode: mode,
             cache,
             mode_unsaved: false,
-            departed,
+            departed: Departed::default(),
+            untold,
             kept_losses,
+            losses_unsure: false,
             port_groups: config.port_groups.clone(),
             state: UnitState::Online,
             stopped: false,

@@ -300,6 +300,45 @@ fn what_was_cached_when_the_node_ended_is_told_by_the_next_unit() {
     });
 }
 
+/// A host has several paths, each with a session of its own: what it wrote over one it flushes over another.
+#[test]
+fn a_host_is_told_over_whichever_port_it_comes_back() {
+    run_quickly(async {
+        let rig = caching(disk()).await;
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        let next = async |initiators| {
+            let config = UnitConfig { write_cache: true, ..unit_config() };
+            let unit = LogicalUnit::open(config, disk(), rig.rows.clone()).await.unwrap();
+            Rig::with(unit, rig.rows.clone(), initiators).await
+        };
+        // In this life the host has the port that was the other one's.
+        let after = next([INITIATORS[1], INITIATORS[0]]).await;
+        assert!(good(&after.send(0, 1, &SYNC, &[]).await), "it had nothing cached");
+        assert_eq!(after.sense(1, &SYNC, &[]).await, WRITE_ERROR);
+        assert!(good(&after.send(1, 1, &SYNC, &[]).await), "once");
+        assert!(after.unit.lost_writes_of().is_empty());
+    });
+}
+
+/// A command that takes long caches what it writes all the while.
+#[test]
+fn nobody_rests_while_a_command_is_under_way() {
+    run_quickly(async {
+        let rig = caching(disk()).await;
+        assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
+        let (_, caching) = rig.unit.durability(1, false).await;
+        assert!(caching.is_some() && good(&rig.send(1, 1, &SYNC, &[]).await));
+        let rests = async || {
+            rig.unit.rest().await;
+            rig.unit.rest().await;
+            rig.rows.0.lock().keys().all(|key| !key.ends_with(b"l"))
+        };
+        assert!(!rests().await, "its host is named still");
+        drop(caching);
+        assert!(rests().await);
+    });
+}
+
 /// Where it cannot be kept who may lose something, nothing is cached.
 #[test]
 fn what_nobody_could_be_told_of_is_written_through() {
