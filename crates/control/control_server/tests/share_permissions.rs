@@ -69,6 +69,9 @@ async fn permissions_are_kept_by_sids_and_shown_by_names() {
     assert!(!file(dir.path()).contains(&bob), "{}", file(dir.path()));
     let other = user(&node, "bob").await;
     assert!(other != bob && permissions(&node).await == json!([]));
+    // Nor of what was saved before: who is gone has it, whom nobody will ever be again.
+    send(&node, "PUT", "/v1/config", &json!({ "config": shown, "confirm": "apply" })).await;
+    assert_eq!(permissions(&node).await, json!([{ "who": bob, "right": "read" }]));
     send(&node, "DELETE", "/v1/shares/s", &json!({ "confirm": "s" })).await;
     node.stop().await.expect("stops");
 }

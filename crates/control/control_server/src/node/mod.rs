@@ -349,10 +349,10 @@ impl Node {
         (now.as_millis() as u64, self.clock.wall().0 / 1_000_000_000)
     }
 
-    /// The configuration, whole or without secrets.
+    /// The configuration, whole or without secrets. Permissions are by SIDs in it, as they are kept: a copy that is applied later gives nothing
+    /// to another user of a name.
     pub fn config_show(&self, redact: bool) -> Config {
-        let mut config = self.config.get();
-        config.shares = config.shares.into_iter().map(|share| self.with_names(share)).collect();
+        let config = self.config.get();
         if redact { config.redacted() } else { config }
     }
 

@@ -110,6 +110,8 @@ pub(super) struct Path {
     pub(super) queued: AtomicBool,
     /// What was served of it does not answer.
     pub(super) stuck: AtomicBool,
+    /// Nothing keeps others from some of its disks: they may have it when it was closed cleanly. Of the time since it was fenced last.
+    unfenced: AtomicBool,
 }
 
 impl Default for Path {
@@ -120,6 +122,7 @@ impl Default for Path {
             serving: tokio::sync::Mutex::default(),
             queued: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            unfenced: AtomicBool::new(false),
         }
     }
 }

@@ -247,17 +247,17 @@ impl Node {
                 "`holdfast pool import {guid} --name NEW` takes it over under another name; its volumes keep theirs."
             )));
         }
+        let unfenced = if self.is_driven() { self.unfenced_here(guid).await } else { None };
+        // Whoever says yes says it to all of this.
+        let mut dangers = Vec::new();
         if request.accept_loss {
-            confirm(&name, request.confirm.as_deref(), || {
-                vec![format!(
-                    "Pool {name} is opened although newer changes may be on disks that are not there; those changes are given up."
-                )]
-            })?;
+            dangers.push(format!(
+                "Pool {name} is opened although newer changes may be on disks that are not there; those changes are given up."
+            ));
         }
-        if self.is_driven()
-            && let Some(unfenced) = self.unfenced_here(guid).await
-        {
-            confirm(&name, request.confirm.as_deref(), || unfenced.told(&name))?;
+        dangers.extend(unfenced.iter().flat_map(|unfenced| unfenced.told(&name)));
+        if !dangers.is_empty() {
+            confirm(&name, request.confirm.as_deref(), || dangers)?;
         }
         self.config.change(|config| {
             if !config.pools.iter().any(|pool| pool.guid == guid) {
@@ -279,7 +279,7 @@ impl Node {
         let told = OpenTold {
             accept_loss: request.accept_loss,
             take_over: true,
-            accept_unfenced: request.confirm.as_deref() == Some(name.as_str()),
+            accept_unfenced: unfenced.is_some(),
         };
         if self.is_driven() {
             self.take_in(guid, told).await?;

@@ -53,6 +53,10 @@ fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
     let import = json!({ "pool": "p" });
     let told = other.0.refused("POST", "/v1/pools/import", &import, "confirmation-required");
     assert!(told.contains(owner.1) && told.contains("off"), "{told}");
+    // Also beside another question, which is not taken for this one.
+    let import = json!({ "pool": "p", "accept_loss": true });
+    let told = other.0.refused("POST", "/v1/pools/import", &import, "confirmation-required");
+    assert!(told.contains(owner.1) && told.contains("given up"), "{told}");
     assert!(!other.0.serves("l", "s"));
     other.0.send("POST", "/v1/pools/import", &json!({ "pool": "p", "confirm": "p" }));
     comes("it is served by the other node", || other.0.serves("l", "s"));
@@ -64,4 +68,22 @@ fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
     for node in [first, second] {
         node.stop();
     }
+}
+
+/// The pool was fenced whole when it was opened, and gets such a disk only then.
+#[test]
+fn a_disk_that_comes_later_and_cannot_be_fenced_goes_with_its_pool() {
+    let world = World::new();
+    world.machine.unfenced.lock().insert("c".into());
+    world.know(1);
+    world.know(2);
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let second = world.start(2);
+    comes("the second node takes part", || second.takes_part());
+    comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
+    first.send("POST", "/v1/pools/p/disks", &json!({ "disk": "c", "confirm": "p" }));
+    second.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
+    comes("it is served by the other node", || second.serves("l", "s"));
 }

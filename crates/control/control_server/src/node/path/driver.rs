@@ -31,8 +31,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 struct Driven {
     /// Disks on which nobody of a lower epoch writes, with that epoch.
     fenced: Option<(u64, Vec<PoolDisk>)>,
-    /// Nothing keeps others from some of its disks: they may have it when it was closed cleanly.
-    unfenced: bool,
     /// Tells the cluster when the pool cannot go on.
     watching: Option<JoinHandle<()>>,
 }
@@ -107,9 +105,8 @@ impl NodeDriver {
         };
         match self.node.fence(turn, epoch).await {
             Ok(backend::Fenced::Disks(disks)) => {
-                let mut driven = self.driven.lock();
-                let driven = driven.entry(turn.pool).or_default();
-                (driven.fenced, driven.unfenced) = (Some((epoch, disks)), unfenced);
+                self.driven.lock().entry(turn.pool).or_default().fenced = Some((epoch, disks));
+                self.node.path(turn.pool).unfenced.store(unfenced, Ordering::Release);
                 Ok(())
             }
             Ok(backend::Fenced::Held(held)) => {
@@ -199,8 +196,9 @@ impl NodeDriver {
                 self.to_its_end(pool, epoch, order).await
             }
             Order::Stop => {
-                let unfenced = self.driven.lock().remove(&pool).is_some_and(|driven| driven.unfenced);
+                self.driven.lock().remove(&pool);
                 let turn = self.node.turn(pool).await;
+                let unfenced = self.node.path(pool).unfenced.load(Ordering::Acquire);
                 let was_open = self.node.is_open(pool);
                 // What was not closed cleanly, the next owner recovers as after a crash.
                 let release = if unfenced { Release::IfClean } else { Release::No };

@@ -192,7 +192,9 @@ impl Node {
     ) -> Result<PoolDisk, Problem> {
         let id = disk.id.clone();
         // One that nobody can be kept from is used without; the pool is this node's already.
-        self.backends.fence.unfenced(std::slice::from_ref(&disk)).await?;
+        if !self.backends.fence.unfenced(std::slice::from_ref(&disk)).await?.is_empty() {
+            self.path(pool).unfenced.store(true, Ordering::Release);
+        }
         match self.backends.fence.fence(pool, handle.info().epoch, vec![disk]).await? {
             Fenced::Disks(disks) => disks.into_iter().next().ok_or_else(|| {
                 Problem::new(Code::Io, format!("disk {id}: other nodes cannot be kept from it"))
