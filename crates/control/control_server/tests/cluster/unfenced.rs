@@ -83,7 +83,7 @@ fn a_disk_that_comes_later_and_cannot_be_fenced_goes_with_its_pool() {
     let second = world.start(2);
     comes("the second node takes part", || second.takes_part());
     comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
-    first.send("POST", "/v1/pools/p/disks", &json!({ "disk": "c", "confirm": "p" }));
+    first.send("POST", "/v1/pools/p/disks", &json!({ "disk": "c", "confirm": "c" }));
     second.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
     comes("it is served by the other node", || second.serves("l", "s"));
 }
