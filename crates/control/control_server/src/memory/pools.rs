@@ -257,7 +257,9 @@ impl PoolHandle for Pool {
     }
 
     fn add(&self, disk: PoolDisk, _overwrite_foreign: bool) -> Work<'_, Uuid> {
-        now(Ok(self.pools.claim(&mut self.state.lock(), &disk)))
+        let mut state = self.state.lock();
+        self.pools.has(state.guid, std::slice::from_ref(&disk));
+        now(Ok(self.pools.claim(&mut state, &disk)))
     }
 
     fn drain(&self, guid: Uuid) -> Work<'_, ()> {
