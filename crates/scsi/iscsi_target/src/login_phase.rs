@@ -204,9 +204,10 @@ async fn establish(
             take_ahead(&of_connection(shared, portal), &mut kept, &host, |places| {
                 old.gives_up(places, &host)
             })?;
-            // Connection reinstatement: the old one ends, with its commands, before the new one begins.
-            old.tell(Message::Close);
+            // Connection reinstatement: the old one ends, with its commands, before the new one begins. Its places are taken first, as
+            // an end gives them to everybody.
             kept.extend(old.give_up_places());
+            old.tell(Message::Close);
             if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_gone()).await.is_none() {
                 return Err(STAYS);
             }
@@ -228,9 +229,10 @@ async fn establish(
             Begun::New(session) => break session,
             Begun::Old(old) => old,
         };
-        // Session reinstatement: the old one ends, with its commands, before the new one begins.
-        old.close();
+        // Session reinstatement: the old one ends, with its commands, before the new one begins. Its places are taken first, as an end
+        // gives them to everybody.
         kept.extend(old.give_up_places());
+        old.close();
         if shard_runtime::timeout(REINSTATE_TIMEOUT, old.wait_ended()).await.is_none() {
             return Err(STAYS);
         }
