@@ -34,9 +34,9 @@ ORDER = re.compile(r"^(\S+)\s+INFO pool (\S+), epoch (\d+): (\w+)")
 
 
 class Cluster:
-    def __init__(self, binary, work):
+    def __init__(self, binary, work, first_address="127.0.66.11:3260"):
         self.binary = binary
-        command = [binary, "--json", "demo", "--nodes", "3", "--iscsi", "127.0.66.11:3260", "--dir", work]
+        command = [binary, "--json", "demo", "--nodes", "3", "--iscsi", first_address, "--dir", work]
         self.demo = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         told = json.loads(self.demo.stdout.readline())
         self.nodes, self.target = told["nodes"], told["iscsi_target"]

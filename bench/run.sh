@@ -5,6 +5,7 @@
 #   run.sh smb [MEDIUM ...]   media: memory disk (both), or
 #   run.sh spd            the load generator against fio, or
 #   run.sh storage        pools without a network: parity, checksums, repair, or
+#   run.sh cluster        three nodes: disks of other nodes, forwarded commands, idling (needs etcd-server and curl)
 #   run.sh metadata       first writes, small files beside smbd, opens that outlive the server (BENCH_SPAN_MIB=8192)
 #   BENCH_SECONDS=8       length of one measurement
 #   BENCH_REPS=5          measurements of each point; the median counts
@@ -24,6 +25,9 @@ gcc -O2 -o target/bench/iscsibench bench/iscsibench.c -liscsi
 export PYTHONDONTWRITEBYTECODE=1
 if [ "${1-}" = storage ]; then
     exec python3 bench/storage.py
+fi
+if [ "${1-}" = cluster ]; then
+    exec python3 bench/cluster.py
 fi
 if [ "${1-}" = metadata ]; then
     exec python3 bench/metadata.py
