@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use control_api::{
-    ClusterInit, ClusterJoin, ClusterMember, ClusterPlace, ClusterStatus, ClusterToken, GivenEtcd,
+    ClusterInit, ClusterJoin, ClusterMember, ClusterPlace, ClusterStatus, ClusterToken, EtcdMemberStatus,
+    GivenEtcd, human_bytes,
 };
 
 use crate::context::Context;
@@ -91,6 +92,10 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 print_pools(status);
                 outln!();
                 print_nodes(&status.nodes);
+                if !status.etcd.is_empty() {
+                    outln!();
+                    print_etcd(&status.etcd);
+                }
             })
         }
         Command::Init(init) => {
@@ -222,6 +227,26 @@ fn print_pools(status: &ClusterStatus) {
             word(&pool.state),
             or_dash(pool.address.as_ref()),
             or_dash(pool.reason.as_ref()),
+        ]);
+    }
+    table.print();
+}
+
+/// The members of a cluster's etcd as a table.
+fn print_etcd(members: &[EtcdMemberStatus]) {
+    let mut table = Table::new(&["ETCD", "STATE", ">DATABASE", ">QUOTA", "PROBLEM"], "");
+    for member in members {
+        let state = match member.bytes {
+            None => "no answer",
+            Some(_) if member.is_full => "full",
+            Some(_) => "answers",
+        };
+        table.row([
+            member.url.clone(),
+            state.to_owned(),
+            or_dash(member.bytes.map(human_bytes).as_ref()),
+            or_dash(member.quota_bytes.map(human_bytes).as_ref()),
+            or_dash(member.trouble.as_ref()),
         ]);
     }
     table.print();

@@ -219,7 +219,13 @@ impl Endpoints {
         }
     }
 
-    async fn sender(&self, place: &Place) -> Result<Sender, String> {
+    /// All of them, whoever is asked now.
+    pub(crate) fn all(&self) -> Vec<Arc<Place>> {
+        self.places().all.clone()
+    }
+
+    /// A connection to this endpoint.
+    pub(crate) async fn sender(&self, place: &Place) -> Result<Sender, String> {
         let mut connection = place.connection.lock().await;
         if let Some(sender) = connection.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());

@@ -7,7 +7,8 @@
 //!      │ call       gRPC over HTTP/2 and TLS 1.3: one request and its answer, or a stream
 //!      │ verdict    what an error means for a transaction: not done, unknown, or never to be done
 //!      ├ watch      whole revisions, each once; silence is noticed
-//!      └ members    which machines etcd itself is made of
+//!      ├ members    which machines etcd itself is made of
+//!      └ health     how each of them is
 //! ```
 //! # Why not the crate etcd-client
 //!
@@ -35,6 +36,7 @@
 mod call;
 mod convert;
 mod endpoints;
+mod health;
 mod members;
 mod messages;
 mod options;
@@ -50,6 +52,7 @@ use tokio::runtime::Handle;
 
 use crate::call::CallError;
 use crate::endpoints::Endpoints;
+pub use crate::health::{EtcdHealth, EtcdTold};
 pub use crate::members::EtcdMember;
 pub use crate::options::{Options, OptionsError, Patience, Tls};
 

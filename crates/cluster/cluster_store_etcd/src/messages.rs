@@ -162,6 +162,12 @@ pub(crate) struct StatusResponse {
     pub(crate) header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
     pub(crate) version: String,
+    /// Bytes of the database's file.
+    #[prost(int64, tag = "3")]
+    pub(crate) db_size: i64,
+    /// Alarms, and that there is no leader.
+    #[prost(string, repeated, tag = "8")]
+    pub(crate) errors: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]

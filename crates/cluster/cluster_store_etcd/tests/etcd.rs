@@ -120,4 +120,7 @@ fn a_full_etcd_is_no_promise_that_nothing_was_done() {
         assert!(matches!(error, StoreError::Unknown(_)), "{error}");
     }
     block_on(&runtime, store.get(Range::Key("/fill".into()))).expect("reads go on");
+    let health = block_on(&runtime, store.health());
+    let told = health[0].told.as_ref().expect("it answers");
+    assert!(told.is_full() && told.bytes > 0, "{told:?}");
 }

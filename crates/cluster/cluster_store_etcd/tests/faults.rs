@@ -283,3 +283,33 @@ fn a_majority_that_is_away() {
         counter.raise(10).await;
     });
 }
+
+/// Requests go to whoever answers; each member is asked all the same how it is.
+#[test]
+fn a_member_that_is_away_or_stands_still_is_noticed_while_others_answer() {
+    if !is_installed() {
+        return;
+    }
+    let (mut etcd, runtime) = (Etcd::start(3, &[]), runtime());
+    let patience = Patience { request: Duration::from_secs(1), ..Patience::default() };
+    let store = EtcdStore::new(Options { patience, ..options(&etcd) }, runtime.handle().clone());
+    let store = store.expect("options");
+    let urls = etcd.endpoints();
+    let answer = |store: &EtcdStore| -> Vec<bool> {
+        let health = block_on(&runtime, store.health());
+        assert!(health.iter().map(|member| &member.url).eq(&urls));
+        let well = health.iter().map(|member| member.told.as_ref());
+        well.map(|told| told.is_ok_and(|told| told.bytes > 0 && !told.is_full())).collect()
+    };
+    assert_eq!(answer(&store), [true, true, true]);
+    etcd.kill(1);
+    assert_eq!(answer(&store), [true, false, true]);
+    block_on(&runtime, store.transact(put("/a", "1"))).expect("the others go on");
+    etcd.restart(1);
+    etcd.wait_until_healthy();
+    etcd.freeze(2);
+    assert_eq!(answer(&store), [true, true, false]);
+    etcd.thaw(2);
+    etcd.wait_until_healthy();
+    assert_eq!(answer(&store), [true, true, true]);
+}

@@ -83,6 +83,25 @@ pub enum ClusterMemberState {
     Up,
 }
 
+/// A member of the cluster's etcd.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EtcdMemberStatus {
+    /// Where clients reach it.
+    pub url: String,
+    /// The size of its database's file in bytes; none when it does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// At so many bytes it takes no changes any more; none where somebody else runs it, and it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota_bytes: Option<u64>,
+    /// Its database has reached its quota, and it takes no changes.
+    #[serde(default)]
+    pub is_full: bool,
+    /// Why it does not answer, or what it complains of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+}
+
 /// The cluster at a glance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterStatus {
@@ -98,6 +117,9 @@ pub struct ClusterStatus {
     /// The shared state has gone back in time (etcd was restored from a backup), as the node that answers has noticed since it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_went_back: Option<String>,
+    /// Members of etcd, as the node that answers has found them within the last seconds; none before it has looked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub etcd: Vec<EtcdMemberStatus>,
     /// Who owns what, who is away, and what a further loss would do, in sentences.
     pub summary: Vec<String>,
     /// Pools, by name.

@@ -6,9 +6,10 @@ use control_api::{
     ClusterMember, ClusterMemberState, ClusterPoolState, ClusterStatus, Issue, Severity, many,
 };
 
+use crate::etcd::of_etcd;
 use crate::{FindingCode, issue};
 
-/// Nodes that do not take part, whose pools are with others meanwhile.
+/// Nodes that do not take part, whose pools are with others meanwhile, and members of etcd.
 pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
     let away =
         |node: &&ClusterMember| matches!(node.state, ClusterMemberState::Away | ClusterMemberState::Silent);
@@ -26,7 +27,8 @@ pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
         issue(FindingCode::PoolUnserved, Severity::Critical, format!("pool {}", pool.name), detail, todo)
     });
     let back = cluster.store_went_back.iter().map(|why| of_store_back(&cluster.cluster, why));
-    told.chain(of_paused(cluster)).chain(of_quorum(cluster)).chain(unserved).chain(back).collect()
+    let told = told.chain(of_paused(cluster)).chain(of_quorum(cluster)).chain(of_etcd(cluster));
+    told.chain(unserved).chain(back).collect()
 }
 
 /// What nodes share is older than what they have seen.
@@ -163,6 +165,7 @@ mod tests {
             takes_part: true,
             trouble: None,
             store_went_back: None,
+            etcd: Vec::new(),
             summary: Vec::new(),
             pools: Vec::new(),
             nodes: states.iter().enumerate().map(node).collect(),

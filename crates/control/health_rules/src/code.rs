@@ -43,6 +43,8 @@ codes! {
     DiskPathTaken "disk-path-taken" "Another file was put at the path of a disk in use.",
     DiskRetiring "disk-retiring" "A disk is being emptied, or is retired.",
     DiskSuspect "disk-suspect" "A disk serves and does not look well: errors, damage, slowness.",
+    EtcdMemberAway "etcd-member-away" "A member of the cluster's etcd does not answer.",
+    EtcdSpace "etcd-space" "The database of a member of etcd is full, or nearly so.",
     GateBroken "gate-broken" "Nobody may write to a disk that is lent to other nodes, as who may cannot be kept.",
     HttpNotServed "http-not-served" "An address of the API cannot be listened at.",
     InitiatorSinglePath "initiator-single-path" "An initiator has one way to a target that offers more.",

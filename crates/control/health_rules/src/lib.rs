@@ -19,6 +19,7 @@ mod book;
 mod clients;
 mod cluster;
 mod code;
+mod etcd;
 mod file;
 pub mod fuzz;
 mod headline;

@@ -43,6 +43,8 @@ pub struct Membership {
     pub secret: Vec<u8>,
     /// Its nodes run etcd themselves: up to three of them a member each.
     pub runs_etcd: bool,
+    /// The etcd that it is in; none where it is elsewhere, as in tests.
+    pub etcd: Option<EtcdStore>,
     /// What the cluster shares.
     pub store: Arc<dyn ClusterStore>,
     /// Where beats and the connections to the store run; none for where the node itself does.
@@ -129,6 +131,7 @@ pub(crate) fn load(data: &Path) -> Result<Option<(Membership, EtcdStore)>, Probl
         secret: pem.ca_key.as_bytes().to_vec(),
         runs_etcd: !record.etcd.own_certificates
             && record.etcd.endpoints.iter().all(|endpoint| endpoint.starts_with("https:")),
+        etcd: Some(store.clone()),
         store: Arc::new(store.clone()),
         runtime: Some(runtime),
     };

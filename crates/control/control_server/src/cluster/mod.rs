@@ -17,6 +17,7 @@ mod calls;
 mod change;
 mod clients;
 pub(crate) mod config;
+mod etcd;
 mod follow;
 pub(crate) mod forward;
 mod homes;
@@ -70,6 +71,7 @@ pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
 
 use crate::backend::NodeSeen;
+use etcd::SharedEtcd;
 use paths::Paths;
 use users::UsersInStore;
 
@@ -107,6 +109,9 @@ pub(crate) struct Cluster {
     users_key: SealingKey,
     config_seal: ConfigSeal,
     runs_etcd: bool,
+    /// None where what is shared is not in etcd.
+    etcd: Option<Arc<SharedEtcd>>,
+    watching_etcd: OnceLock<JoinHandle<()>>,
     control: Handle,
     running: RwLock<Option<ClusterNode>>,
     /// Held for as long as the node takes part, and until its last connection to the store is not needed any more.
@@ -144,6 +149,8 @@ impl Cluster {
             users_key: users::sealing_key(&of.secret),
             config_seal: ConfigSeal::new(&of.secret, &of.cluster),
             runs_etcd: of.runs_etcd,
+            etcd: of.etcd.clone().map(|store| Arc::new(SharedEtcd::new(store, of.runs_etcd))),
+            watching_etcd: OnceLock::new(),
             running: RwLock::new(None),
             runtime: Mutex::new(None),
             status: OnceLock::new(),
@@ -257,6 +264,9 @@ impl Cluster {
             tokio::spawn(follow::paths(self.clone(), node.clone())),
             tokio::spawn(follow::owners(self.clone(), node)),
         ]);
+        if let Some(etcd) = &self.etcd {
+            let _ = self.watching_etcd.set(tokio::spawn(etcd.clone().watch_over()));
+        }
         Ok(())
     }
 
@@ -283,6 +293,9 @@ impl Cluster {
         self.life.set(0);
         if let Some(following) = self.following.get() {
             following.iter().for_each(JoinHandle::abort);
+        }
+        if let Some(watching) = self.watching_etcd.get() {
+            watching.abort();
         }
     }
 

@@ -81,6 +81,7 @@ impl Cluster {
                     back.found.0, back.known.0
                 )
             }),
+            etcd: self.etcd.as_ref().map(|etcd| etcd.members()).unwrap_or_default(),
             summary: summary(&pools, &nodes, read.is_some(), self.runs_etcd),
             pools,
             nodes,

@@ -240,6 +240,7 @@ impl World {
             mode: NodeMode::new(&self.dir.path().join(format!("lives-{number}")), &cluster, node),
             secret: b"known to all nodes".to_vec(),
             runs_etcd: false,
+            etcd: None,
             store: self.store.clone(),
             runtime: None,
         }
