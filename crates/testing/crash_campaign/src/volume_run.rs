@@ -17,7 +17,7 @@ mod worker;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use block_device::Device;
@@ -60,6 +60,9 @@ struct Run {
     start: Cell<StoreUsage>,
     /// Something failed for a good reason, and the volume has stopped because of it, or may have.
     stopped: Cell<bool>,
+    volume: RefCell<Weak<Volume>>,
+    /// When the volume was last seen not to have stopped: what it does behind operations may stop it between two of them.
+    running: RefCell<Mark>,
 }
 
 /// Runs a case.
@@ -104,6 +107,8 @@ impl Run {
             last_flush: RefCell::default(),
             start: Cell::default(),
             stopped: Cell::new(false),
+            volume: RefCell::default(),
+            running: RefCell::default(),
         }
     }
 
@@ -117,12 +122,16 @@ impl Run {
     fn begin_boot(&self) {
         self.rig.begin_boot();
         *self.last_flush.borrow_mut() = self.rig.mark();
+        *self.running.borrow_mut() = self.rig.mark();
         self.stopped.set(false);
     }
 
     /// The mark of an operation that begins, for [`Run::excuses`].
     fn mark(&self) -> Mark {
         let mark = self.rig.mark();
+        if self.volume.borrow().upgrade().is_some_and(|volume| volume.why_stopped().is_none()) {
+            self.running.borrow_mut().clone_from(&mark);
+        }
         // What a disk without a copy elsewhere has lost is told by the first flush after it, also when the disk is
         // back by then.
         let untold = self.rig.case.layout == Layout::Simple;
@@ -137,8 +146,12 @@ impl Run {
     /// Whether a fault since the mark may be the reason of a failure. A volume that has stopped for a good reason
     /// stays so until it is opened again.
     fn excuses(&self, error: &StoreError, since: &Mark) -> bool {
+        let mut since = since.clone();
+        if error.kind() == StoreErrorKind::Stopped {
+            since = since.earlier(&self.running.borrow());
+        }
         let stopped = error.kind() == StoreErrorKind::Stopped && self.stopped.get();
-        let excused = stopped || self.rig.excuses_since(since);
+        let excused = stopped || self.rig.excuses_since(&since);
         self.stopped.set(self.stopped.get() || excused);
         excused
     }
@@ -271,6 +284,7 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
             if let Some(liar) = liar {
                 liar.arm();
             }
+            *run.volume.borrow_mut() = Arc::downgrade(&volume);
             Some(Opened { pool, volume })
         }
         Err(error) => {
