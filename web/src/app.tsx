@@ -34,12 +34,13 @@ const VIEWS: Record<string, View> = {
   sessions: page(() => import("./pages/sessions")),
   performance: page(() => import("./pages/performance")),
   jobs: page(() => import("./pages/jobs")),
+  cluster: page(() => import("./pages/cluster")),
   changes: page(() => import("./pages/changes")),
   settings: page(() => import("./pages/settings")),
 };
 
 const NAVIGATION: { title: string; links: [string, string, IconName][] }[] = [
-  { title: "Node", links: [["", "Overview", "overview"], ["performance", "Performance", "gauge"], ["jobs", "Jobs", "job"]] },
+  { title: "Node", links: [["", "Overview", "overview"], ["performance", "Performance", "gauge"], ["jobs", "Jobs", "job"], ["cluster", "Cluster", "nodes"]] },
   {
     title: "Storage",
     links: [["pools", "Pools", "pool"], ["disks", "Disks", "disk"], ["volumes", "Volumes", "volume"], ["snapshots", "Snapshots", "snapshot"]],

@@ -1,6 +1,6 @@
 // Lists of what two nodes have, as a cluster answers them: what is done to a row is asked for as that row's, never as what the node
 // that is asked calls the same. The answers are made here; what a real cluster answers, tests of the node look at.
-import { act, confirm, dialog, yes } from "./steps.mjs";
+import { act, confirm, dialog, send, yes } from "./steps.mjs";
 
 const GUID = "6f3e5bd2-4a0e-4f0b-9a55-0d5f9be1c2b7";
 const traffic = { commands: 1, read_bytes: 0, written_bytes: 0, connections: 1, address: "192.0.2.1:50000" };
@@ -16,7 +16,8 @@ const POOL = {
   volumes: 0, repair_bytes: 0, slab_bytes: 2 ** 26, epoch: 1,
 };
 
-/** Answers as node n1 of a cluster does; `asked` gets what is asked for to be changed. */
+/** Answers as node n1 of a cluster does; `asked` gets what is asked for to be changed. A change that is in `lists`, as `POST /path`, is
+ * answered by what is there, which is given its body. */
 function answers(lists, asked = []) {
   return (request, response, url) => {
     const path = url.pathname.slice("/v1".length);
@@ -31,7 +32,9 @@ function answers(lists, asked = []) {
     request.on("data", (chunk) => (text += chunk));
     request.on("end", () => {
       const body = text ? JSON.parse(text) : {};
-      asked.push(`${request.method} ${decodeURIComponent(path)}${decodeURIComponent(url.search)}`);
+      const what = `${request.method} ${decodeURIComponent(path)}${decodeURIComponent(url.search)}`;
+      asked.push(what);
+      if (lists[what]) return say(200, lists[what](body));
       if (request.method === "DELETE" && !body.confirm) say(428, { type: "about:blank", title: "Confirm it", status: 428, code: "confirmation-required", detail: "It ends.", destroys: ["It ends."], confirm: "7" });
       else say(200, { message: "It is done." });
     });
@@ -139,4 +142,92 @@ export async function volumesOfOneName({ open }) {
   await page.getByRole("menuitem", { name: "Destroy …" }).click();
   await confirm(view, "Destroy", "7");
   same("what was asked for", asked, ["DELETE /volumes/vm?pool=p2", "DELETE /volumes/vm?pool=p2"]);
+}
+
+const member = (number, state, more) => ({ name: `n${number}`, number, state, beat_age_ms: 20, pools: 1, addresses: [`10.0.0.${number}:7400`], api: "", release: "0.1.0", ...more });
+const owned = (name, owner, state) => ({ name, guid: GUID.replace("6f3e5bd2", `0000000${name.slice(1)}`), owner, epoch: 3, state, reason: null, address: null });
+const etcdOf = (number, more) => ({ url: `https://10.0.0.${number}:7402`, bytes: 2 ** 20, quota_bytes: 2 ** 30, is_full: false, ...more });
+const CLUSTER = {
+  "/cluster/place": { cluster: "store1", node: "n1", number: 1, address: "10.0.0.1:7401", changing: false },
+  "/cluster": {
+    cluster: "store1", node: "n1", takes_part: true,
+    summary: ["Node n1 is up and has p1, p3.", "Node n2 is up and has p2.", "Node n3 is away.", "If a further node is lost, etcd has no majority."],
+    nodes: [member(1, "up", { pools: 2 }), member(2, "up"), member(3, "away", { beat_age_ms: null, pools: 0, addresses: [], release: "" })],
+    pools: [owned("p1", "n1", "online"), owned("p2", "n2", "online"), owned("p3", "n1", "moving")],
+    etcd: [etcdOf(1), etcdOf(2), etcdOf(3, { bytes: null, trouble: "Connection refused" })],
+  },
+};
+
+/** Nodes, pools and etcd at a glance; nodes are drained and removed, a pool is moved, a node is let in. */
+export async function showsTheClusterAndChangesIt({ open }) {
+  const asked = [];
+  const bodies = [];
+  const kept = (answer) => (body) => {
+    bodies.push(body);
+    return answer;
+  };
+  const done = kept({ message: "It is done." });
+  const view = await open({
+    answer: answers({
+      ...CLUSTER,
+      "/cluster/balance": { moves: [{ pool: "p3", from: "n1", to: "n2", reason: "load" }], nodes: [{ node: "n1", pools: 2, load: 9000, pools_then: 1, load_then: 5000 }], stay: [{ pool: "p2", node: "n2", reason: "it is being repaired" }] },
+      "POST /cluster/nodes/n2/pause": done,
+      "POST /pools/p1/move": done,
+      "POST /pools/p3/move": done,
+      "POST /cluster/tokens": kept({ token: "hf1:a-secret", address: "10.0.0.1:7401", expires: 1_800_000_000 }),
+    }, asked),
+  });
+  const { page } = view;
+  await view.go("cluster", "Cluster store1");
+  await page.getByText("If a further node is lost").waitFor();
+  await page.getByRole("row", { name: "https://10.0.0.3:7402" }).getByText("no answer").waitFor();
+  await view.clean("the page of a cluster");
+  await view.picture("light-cluster");
+  await act(page, "Actions for node n2", "Drain: give its pools away");
+  await page.getByText("It is done.").first().waitFor();
+  await act(page, "Actions for node n3", "Remove from the cluster …");
+  await confirm(view, "Remove", "7");
+  await act(page, "Actions for pool p1", "Move to another node …");
+  await view.clean("moving a pool");
+  await send(page, "Move");
+  await page.getByRole("button", { name: "Rebalance …" }).click();
+  await dialog(page).getByText("Pool p2 stays: it is being repaired").waitFor();
+  await view.clean("rebalancing the cluster");
+  await send(page, "Move 1 pool");
+  await page.getByRole("button", { name: "Let a node join" }).click();
+  await dialog(page).getByRole("button", { name: "Make a token" }).click();
+  await dialog(page).getByText("hf1:a-secret", { exact: true }).waitFor();
+  await view.clean("the token");
+  same("what was asked for", asked, [
+    "POST /cluster/nodes/n2/pause", "DELETE /cluster/nodes/n3", "DELETE /cluster/nodes/n3", "POST /pools/p1/move", "POST /pools/p3/move", "POST /cluster/tokens",
+  ]);
+  same("with what", bodies.slice(0, 3), [{ drain: true }, { node: "n2" }, { node: "n2" }]);
+}
+
+/** A node on its own begins a cluster, or joins one; what became of that is said. */
+export async function aNodeAloneBeginsACluster({ open }) {
+  const bodies = [];
+  const lists = {
+    "/cluster/place": { cluster: null, failed: "The token does not count." },
+    "POST /cluster/init": (body) => {
+      bodies.push(body);
+      lists["/cluster/place"] = { cluster: null, changing: true };
+      return lists["/cluster/place"];
+    },
+  };
+  const view = await open({ answer: answers(lists) });
+  const { page } = view;
+  await view.go("cluster", "Cluster");
+  await page.getByText("The token does not count.").waitFor();
+  await view.clean("the page of a node on its own");
+  await view.picture("light-cluster-none");
+  await page.getByRole("button", { name: "Make a cluster …" }).click();
+  await dialog(page).getByLabel("Name of the cluster").fill("store 1");
+  if (!(await dialog(page).getByRole("button", { name: "Make it" }).isDisabled())) throw new Error("a name with a blank can be sent");
+  await dialog(page).getByLabel("Name of the cluster").fill("store1");
+  await dialog(page).getByLabel("Address for other nodes").fill("10.0.0.1");
+  await view.clean("making a cluster");
+  await send(page, "Make it");
+  await page.getByText("This node is about to start again").waitFor();
+  same("what was asked for", bodies, [{ name: "store1", address: "10.0.0.1" }]);
 }

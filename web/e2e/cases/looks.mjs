@@ -3,6 +3,7 @@ const PAGES = [
   ["", "Overview"],
   ["performance", "Performance"],
   ["jobs", "Jobs"],
+  ["cluster", "Cluster"],
   ["pools", "Pools"],
   ["pools/demo", "Pool demo"],
   ["disks", "Disks"],

@@ -110,6 +110,10 @@ export const useSchedules = (volume: string) =>
     placeholderData: undefined,
   });
 
+export const useClusterPlace = () =>
+  useQuery({ queryKey: ["cluster", "place"], queryFn: () => ask(api.GET("/v1/cluster/place")), refetchInterval: OFTEN });
+export const useCluster = () =>
+  useQuery({ queryKey: ["cluster"], queryFn: () => ask(api.GET("/v1/cluster")), refetchInterval: OFTEN });
 export const useHttp = () =>
   useQuery({ queryKey: ["http"], queryFn: () => ask(api.GET("/v1/http")), refetchInterval: SELDOM });
 export const useNotifiers = (wanted: boolean) =>
