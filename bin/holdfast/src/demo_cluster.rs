@@ -12,6 +12,7 @@
 mod make;
 mod member;
 
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -46,7 +47,18 @@ struct Cluster {
     owners: Vec<(String, String)>,
 }
 
+/// The folder, for one demo at a time: another one would take the nodes that run there for its own, and stop them.
+fn lock(dir: &Path) -> CliResult<File> {
+    std::fs::create_dir_all(dir).map_err(|error| CliError::here(format!("{}: {error}", dir.display())))?;
+    let file = File::create(dir.join("lock")).map_err(CliError::here)?;
+    file.try_lock().map_err(|_| {
+        CliError::here(format!("a demo runs in {} already: end it, or take another --dir", dir.display()))
+    })?;
+    Ok(file)
+}
+
 pub(crate) fn run(args: &Args, json: bool) -> CliResult {
+    let _lock = lock(&args.dir)?;
     runtime()?.block_on(async {
         let signals = control_server::Signals::new().map_err(CliError::here)?;
         let made = tokio::select! {

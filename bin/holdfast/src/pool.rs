@@ -428,7 +428,7 @@ fn print(pools: &[OnNode<Pool>]) {
 }
 
 fn print_detail(detail: &PoolDetail) {
-    print(&[detail.pool.clone().into()]);
+    print(&[OnNode { node: detail.node.clone(), known_at: None, item: detail.pool.clone() }]);
     outln!();
     address::print(&detail.pool);
     let headings = [

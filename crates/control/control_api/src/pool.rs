@@ -248,6 +248,9 @@ pub struct PoolDetail {
     /// The pool.
     #[serde(flatten)]
     pub pool: Pool,
+    /// The node that has it; absent on a node that belongs to no cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Its disks, sorted by what hurts most.
     pub members: Vec<PoolMember>,
     /// Its spaces, sorted by what hurts most.

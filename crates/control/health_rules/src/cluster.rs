@@ -52,6 +52,9 @@ fn of_paused(cluster: &ClusterStatus) -> impl Iterator<Item = Issue> {
     cluster.nodes.iter().filter_map(|node| {
         let detail = match node.state {
             ClusterMemberState::Paused => "it is paused: it takes over no pools of nodes that fail",
+            ClusterMemberState::Draining if node.pools == 0 => {
+                "it has given its pools away, and takes over none"
+            }
             ClusterMemberState::Draining => "it gives its pools away, and takes over none",
             ClusterMemberState::Away | ClusterMemberState::Silent | ClusterMemberState::Up => return None,
         };

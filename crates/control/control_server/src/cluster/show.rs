@@ -192,6 +192,9 @@ fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_
         told.push(match node.state {
             ClusterMemberState::Up => format!("Node {} is up and {what}.", node.name),
             ClusterMemberState::Paused => format!("Node {} is paused and {what}.", node.name),
+            ClusterMemberState::Draining if own.is_empty() => {
+                format!("Node {} has given its pools away, and takes none.", node.name)
+            }
             ClusterMemberState::Draining => format!("Node {} gives its pools away; it {what}.", node.name),
             ClusterMemberState::Silent => format!("Node {} is not heard of; it {what}.", node.name),
             ClusterMemberState::Away => format!("Node {} is away.", node.name),
@@ -281,6 +284,11 @@ mod tests {
         let own =
             summary(std::slice::from_ref(&pool), &[node(1, up), node(2, up), node(3, away)], true, true);
         assert!(own.iter().any(|told| told.contains("no majority")), "{own:?}");
+        let (drained, still) =
+            (node(1, ClusterMemberState::Draining), "Node n1 gives its pools away; it has p.");
+        let told = |pools: &[ClusterPool]| summary(pools, &[drained.clone(), node(2, up)], true, false);
+        assert_eq!(told(std::slice::from_ref(&pool))[0], still);
+        assert_eq!(told(&[])[0], "Node n1 has given its pools away, and takes none.");
         let moving = ClusterPool { state: ClusterPoolState::Moving, ..pool };
         let alone = summary(&[moving], &[node(1, up), node(2, away)], false, true);
         assert!(alone.iter().any(|told| told.contains("Not served now: p")), "{alone:?}");

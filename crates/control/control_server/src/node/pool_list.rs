@@ -56,6 +56,7 @@ impl Node {
         });
         Ok(PoolDetail {
             pool: Pool { address, home, ..self.summary_of(&info) },
+            node: self.cluster.get().map(|cluster| cluster.called().to_owned()),
             members: info.members,
             spaces: info.spaces.into_iter().map(|space| space.state).collect(),
             scrub: info.scrub,
