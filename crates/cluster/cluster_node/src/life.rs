@@ -341,6 +341,7 @@ impl Work {
                 },
                 command = self.asked.recv() => match command {
                     Some(Command::Stop(stopped)) => {
+                        self.seen.keep_at_end().await;
                         let _ = stopped.send(());
                         return None;
                     }
@@ -421,8 +422,7 @@ impl Work {
                 for change in &changes {
                     let Some(Key::Member(node)) = Key::parse(&self.cluster, &change.key) else { continue };
                     changed = true;
-                    let found = change.now.as_ref();
-                    match found.and_then(|found| self.member(&found.key, &found.value)) {
+                    match change.now.as_ref().and_then(|found| self.member(&found.key, &found.value)) {
                         Some((node, addresses)) => life.members.insert(node, addresses),
                         None => life.members.remove(&node),
                     };
