@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use control_api::{
-    Confirm, Done, Lun, LunCreate, LunFormat, LunMap, LunReservations, LunState, LunUpdate, MAX_LUN_NUMBER,
-    OnNode,
+    Confirm, Done, Lun, LunCreate, LunForget, LunFormat, LunMap, LunReservations, LunState, LunUpdate,
+    MAX_LUN_NUMBER, OnNode,
 };
 use control_client::{Query, segment};
 
@@ -172,6 +172,17 @@ pub(crate) enum Command {
         /// The LUN.
         lun: String,
     },
+    /// Forget hosts that were to be told of lost writes, and do not come back.
+    ///
+    /// Writes that a host had cached may be lost when the LUN's storage or its node fails. It is told once, with its next flush, and
+    /// `holdfast status` names it until then. This is for hosts that are gone for good; one that is connected is not forgotten.
+    ForgetLostWrites {
+        /// The LUN.
+        lun: String,
+        /// Only this host, by its initiator name; otherwise all that are not connected.
+        #[arg(long)]
+        host: Option<String>,
+    },
     /// Take a LUN away, and its file.
     Delete {
         /// The LUN.
@@ -302,6 +313,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let path = format!("/luns/{}/clear-reservations", segment(&lun));
             let done: Done =
                 context.confirmed(async |confirm| client.post(&path, &Confirm { confirm }).await).await?;
+            context.show(&done, |done| outln!("{}", done.message))
+        }
+        Command::ForgetLostWrites { lun, host } => {
+            let path = format!("/luns/{}/forget-lost-writes", segment(&lun));
+            let ask = async |confirm| client.post(&path, &LunForget { host: host.clone(), confirm }).await;
+            let done: Done = context.confirmed(ask).await?;
             context.show(&done, |done| outln!("{}", done.message))
         }
         Command::Delete { lun, keep_file } => {

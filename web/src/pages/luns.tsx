@@ -99,6 +99,16 @@ function One({ name }: { name: string }) {
         call: (confirm) => ask(api.POST("/v1/luns/{lun}/clear-reservations", { ...where, body: { confirm } })),
       }),
     }] : []),
+    ...(lun?.lost_writes?.length ? [{
+      id: "forget-lost-writes",
+      title: "Forget hosts with lost writes …", needs: "POST /v1/luns/{lun}/forget-lost-writes" as const,
+      danger: true,
+      run: () => destroy({
+        title: `Forget hosts of LUN ${name} that do not come back`,
+        button: "Forget",
+        call: (confirm) => ask(api.POST("/v1/luns/{lun}/forget-lost-writes", { ...where, body: { confirm } })),
+      }),
+    }] : []),
     {
       id: "delete",
       title: "Delete …", needs: "DELETE /v1/luns/{lun}",

@@ -82,20 +82,36 @@ pub fn preempt_and_abort(device: impl AsFd, key: u64, victim: u64) -> io::Result
 
 fn out<T>(device: impl AsFd, request: libc::c_ulong, what: &T) -> io::Result<()> {
     let fd = device.as_fd().as_raw_fd();
-    for _ in 0..NEWS {
+    let send = || {
         // SAFETY: the request reads one `T`, the structure that it was made for, which outlives the call.
-        let answer = unsafe { libc::ioctl(fd, request, std::ptr::from_ref(what)) };
-        if answer < 0 {
-            return Err(not_known(io::Error::last_os_error()));
+        match unsafe { libc::ioctl(fd, request, std::ptr::from_ref(what)) } {
+            answer if answer < 0 => Err(not_known(io::Error::last_os_error())),
+            answer => Ok(answer),
         }
-        match verdict_of_out(answer) {
-            // The kernel does not say which news there were. None of these requests does anything else when it is sent again after a check
-            // condition.
+    };
+    sent(send, || read(&device, &TEST_UNIT_READY, &mut []).map(drop))
+}
+
+/// Sends a request until the device has no news any more.
+///
+/// Kernels tell a check condition by its status alone: those before 6.2 always, later ones of most. So what the device does not know looks
+/// as its news do, and as its trouble does. One that is ready, and has no news, and answers like that all the same, does not know the request.
+fn sent(
+    mut send: impl FnMut() -> io::Result<i32>,
+    is_ready: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let mut last = 0;
+    for _ in 0..NEWS {
+        last = send()?;
+        match verdict_of_out(last) {
+            // None of these requests does anything else when it is sent again after a check condition.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             other => return other,
         }
     }
-    Err(io::Error::other("the device answers each request about its reservation with a check condition"))
+    let told = format!("the device answers each request about its reservation with status {last:#x}");
+    let does_not_know = (last & 0xff) as u8 == CHECK_CONDITION && is_ready().is_ok();
+    Err(io::Error::new(if does_not_know { io::ErrorKind::Unsupported } else { io::ErrorKind::Other }, told))
 }
 
 /// What the kernel answers: 0, or the status of the command, beside what its layers have to say.
@@ -151,6 +167,8 @@ const FROM_DEVICE: libc::c_int = -3;
 /// Longest wait for an answer.
 const TIMEOUT_MS: u32 = 5_000;
 const SENSE_BYTES: usize = 32;
+/// SPC-4: no data, and nothing but whether it can be used.
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
 /// Sends a command of up to 16 bytes that reads (PERSISTENT RESERVE IN), and says how many bytes came.
 ///
@@ -259,6 +277,24 @@ mod tests {
         assert_eq!(errno(verdict_of_in(0x18, 0, &[])), Some(libc::EBADE));
         assert_eq!(errno(verdict_of_in(0, 1, &[])), Some(libc::ENODEV));
         assert_eq!(kind(verdict_of_in(2, 0, &[])), Some(io::ErrorKind::Other));
+    }
+
+    /// As kernels before 6.2 answer for a disk that has reservations and cannot preempt.
+    #[test]
+    fn a_plain_status_of_a_device_that_is_ready_says_that_it_does_not_know_the_request() {
+        let kind = |result: io::Result<()>| result.err().map(|error| error.kind());
+        for answer in [0x02, 0x0800_0002] {
+            assert_eq!(kind(sent(|| Ok(answer), || Ok(()))), Some(io::ErrorKind::Unsupported));
+            let not_ready = || Err(io::Error::other("it becomes ready"));
+            assert_eq!(kind(sent(|| Ok(answer), not_ready)), Some(io::ErrorKind::Other), "it may know it");
+            // News, and then an answer.
+            let mut answers = [answer, answer, 0x18].into_iter();
+            let conflict = sent(|| Ok(answers.next().unwrap_or_default()), || Ok(()));
+            assert_eq!(conflict.err().and_then(|error| error.raw_os_error()), Some(libc::EBADE));
+        }
+        assert_eq!(kind(sent(|| Ok(0x08), || Ok(()))), Some(io::ErrorKind::Other), "it is busy");
+        let refused = || Err(io::ErrorKind::PermissionDenied.into());
+        assert_eq!(kind(sent(refused, || Ok(()))), Some(io::ErrorKind::PermissionDenied));
     }
 
     #[test]

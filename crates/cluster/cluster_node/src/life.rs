@@ -140,7 +140,7 @@ impl ClusterNode {
         };
         let remembered = Remembered::new(options.incarnations.folder(), &options.cluster);
         let mut work = Work {
-            seen: Seen::load(remembered),
+            seen: Seen::load(remembered, Key::Beat(options.node).path(&options.cluster)),
             me: options.node,
             cluster: options.cluster,
             record,
@@ -311,7 +311,7 @@ impl Work {
                         happened.close();
                         self.permit.0.end();
                         life.pools.stop_all().await;
-                        self.seen.keep();
+                        self.seen.keep_at_end().await;
                         self.tell(&life, None);
                         let _ = stopped.send(());
                         return false;
@@ -341,6 +341,7 @@ impl Work {
                 },
                 command = self.asked.recv() => match command {
                     Some(Command::Stop(stopped)) => {
+                        self.seen.keep_at_end().await;
                         let _ = stopped.send(());
                         return None;
                     }
@@ -409,20 +410,19 @@ impl Work {
     fn input(&mut self, life: &mut Life, event: Event) -> Option<Input> {
         match event {
             Event::News(News::Snapshot(snapshot)) => {
-                self.seen.note(snapshot.revision);
+                self.seen.note(snapshot.revision, &snapshot.found);
                 let members = snapshot.found.iter().filter_map(|found| self.member(&found.key, &found.value));
                 life.members = members.collect();
                 self.links.update(&life.members);
                 Some(Input::Snapshot(snapshot))
             }
             Event::News(News::Changed(changes)) => {
-                changes.last().iter().for_each(|last| self.seen.note(last.revision));
+                self.seen.note_changes(&changes);
                 let mut changed = false;
                 for change in &changes {
                     let Some(Key::Member(node)) = Key::parse(&self.cluster, &change.key) else { continue };
                     changed = true;
-                    let found = change.now.as_ref();
-                    match found.and_then(|found| self.member(&found.key, &found.value)) {
+                    match change.now.as_ref().and_then(|found| self.member(&found.key, &found.value)) {
                         Some((node, addresses)) => life.members.insert(node, addresses),
                         None => life.members.remove(&node),
                     };

@@ -1,8 +1,8 @@
 //! How far the store has come, as this node has seen it: in memory, and over its lives on disk, so that a store that has gone back (restored from
 //! a backup) is noticed by nodes that were not running then, too.
 //!
-//! `revision` in the node's folder, one line `CLUSTER REVISION`, replaced as a whole. It may be behind, and what cannot be read says nothing: then
-//! less is noticed. `removed` beside it says that the cluster has removed this node: a store that has gone back to before that does not bring the
+//! `revision` in the node's folder, one line `CLUSTER REVISION BEAT`, replaced as a whole: the store's revision, and the one of this node's last
+//! beat in it, which earlier releases did not write. It may be behind, and what cannot be read says nothing: then less is noticed. `removed` beside it says that the cluster has removed this node: a store that has gone back to before that does not bring the
 //! node back.
 
 use std::fs::{self, File, OpenOptions};
@@ -19,6 +19,16 @@ const NAME: &str = "revision";
 /// That the cluster has removed this node: one line `CLUSTER NUMBER`.
 const REMOVED: &str = "removed";
 
+/// How far the store has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reached {
+    /// Its revision.
+    pub(crate) revision: Revision,
+    /// The revision that the last beat of this node had in it. A restored store may be told to count from a higher revision on; what it has
+    /// of this node it cannot know.
+    pub(crate) beat: Revision,
+}
+
 /// Where it is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered {
@@ -31,27 +41,32 @@ impl Remembered {
         Self { place: folder.join(NAME), cluster: cluster.clone() }
     }
 
-    /// The highest revision that was kept; 0 where nothing is known. Blocks.
-    pub(crate) fn load(&self) -> Revision {
+    /// What was kept last; 0 where nothing is known. Blocks.
+    pub(crate) fn load(&self) -> Reached {
         let read = || {
             let mut text = String::new();
             File::open(&self.place).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
-            let (cluster, revision) = text.trim_end().split_once(' ')?;
-            (cluster == self.cluster.to_string()).then(|| revision.parse().ok()).flatten()
+            let mut words = text.trim_end().split(' ');
+            let is_ours = words.next()? == self.cluster.to_string();
+            let revision = Revision(words.next()?.parse().ok()?);
+            let beat = Revision(words.next().map_or(Some(0), |beat| beat.parse().ok())?);
+            (is_ours && words.next().is_none()).then_some(Reached { revision, beat })
         };
-        Revision(read().unwrap_or(0))
+        read().unwrap_or_default()
     }
 
-    /// Keeps it. Blocks.
+    /// Keeps it, durably. Blocks; one at a time.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn keep(&self, revision: Revision) -> io::Result<()> {
+    pub(crate) fn keep(&self, reached: Reached) -> io::Result<()> {
         let new = self.place.with_extension("new");
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(format!("{} {}\n", self.cluster, revision.0).as_bytes())?;
+        let Reached { revision, beat } = reached;
+        file.write_all(format!("{} {} {}\n", self.cluster, revision.0, beat.0).as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, &self.place)
+        fs::rename(&new, &self.place)?;
+        self.place.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 }
 
@@ -107,13 +122,17 @@ mod tests {
     fn it_is_of_one_cluster_and_what_cannot_be_read_says_nothing() {
         let folder = tempfile::tempdir().expect("temp dir");
         let of = |cluster| Remembered::new(folder.path(), &ClusterName::new(cluster).expect("a name"));
-        assert_eq!(of("a").load(), Revision(0));
-        of("a").keep(Revision(77)).expect("kept");
-        assert_eq!((of("a").load(), of("b").load()), (Revision(77), Revision(0)));
-        for text in [&b"a\n"[..], b"a x\n", &[0xff; 9], b"", &[b'7'; 5000]] {
+        let nothing = Reached::default();
+        assert_eq!(of("a").load(), nothing);
+        let kept = Reached { revision: Revision(77), beat: Revision(75) };
+        of("a").keep(kept).expect("kept");
+        assert_eq!((of("a").load(), of("b").load()), (kept, nothing));
+        for text in [&b"a\n"[..], b"a x\n", b"a 7 x\n", b"a 7 6 5\n", &[0xff; 9], b"", &[b'7'; 5000]] {
             fs::write(folder.path().join(NAME), text).expect("written");
-            assert_eq!(of("a").load(), Revision(0));
+            assert_eq!(of("a").load(), nothing);
         }
+        fs::write(folder.path().join(NAME), "a 77\n").expect("as earlier releases did");
+        assert_eq!(of("a").load(), Reached { revision: Revision(77), ..nothing });
     }
 
     #[test]

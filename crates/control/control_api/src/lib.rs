@@ -113,7 +113,7 @@ pub use iscsi::{
 };
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
-pub use lun::{Lun, LunConfig, LunCreate, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
+pub use lun::{Lun, LunConfig, LunCreate, LunForget, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
 pub use lun_numbers::SharedNumber;
 pub use lun_reservations::{LunReservations, Registrant, ReservationKind};
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};

@@ -207,6 +207,18 @@ pub struct LunCreate {
     pub map: Vec<LunMap>,
 }
 
+/// Whom of a LUN's hosts nobody waits for any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LunForget {
+    /// This one; without it all that are not connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The LUN's name, repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
+}
+
 /// Maps a LUN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

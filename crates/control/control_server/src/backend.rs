@@ -357,10 +357,11 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn rename_space<'a>(&'a self, name: &'a str, new: &'a str) -> Work<'a, ()>;
     /// Destroys a space. Its volume is closed.
     fn delete_space<'a>(&'a self, name: &'a str) -> Work<'a, ()>;
-    /// Says on the disks that any node may have the pool. It is closed next.
-    fn release(&self) -> Work<'_, ()>;
     /// Makes everything durable and says so on the disks.
     fn close(&self) -> Work<'_, ()>;
+    /// The same, and says on the disks, as the last thing that is written there, that any node may have the pool. What cannot be closed
+    /// cleanly stays whose it is.
+    fn close_and_release(&self) -> Work<'_, ()>;
     /// Lets go of the disks of a pool that has stopped, as in a crash, so that it can be opened again. Its volumes are closed.
     /// Fails while requests to its disks are under way.
     fn abandon(&self) -> Work<'_, ()>;

@@ -108,6 +108,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("lun_map", Changes),
     ("lun_unmap", Changes),
     ("lun_clear_reservations", DestroysElsewhere),
+    ("lun_forget_lost_writes", DestroysElsewhere),
     ("target_list", Looks),
     ("target_create", Changes),
     ("target_update", Changes),

@@ -123,3 +123,24 @@ async fn a_reservation_that_stays_behind_is_named_and_warned_of() {
     assert!(!stale().await);
     node.stop().await.expect("stops");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_that_do_not_come_back_are_forgotten() {
+    let dir = tempfile::tempdir().expect("temp dir");
+    let (node, iscsi) = world(&dir).await;
+    iscsi.lost_writes.lock().insert("l".into(), vec![HOLDER.into(), OTHER.into()]);
+    *iscsi.connected.lock() = vec![Session { initiator: OTHER.into(), ..Session::default() }];
+    let status = get(&node, "/v1/status").await.to_string();
+    assert!(status.contains("lun-lost-writes") && status.contains("forget-lost-writes l"), "{status}");
+    let path = "/v1/luns/l/forget-lost-writes";
+    let text = refused(&node, "POST", path, &json!({}), "confirmation-required").await;
+    assert!(text.contains(HOLDER) && !text.contains(OTHER), "who is connected is told: {text}");
+    let connected = json!({ "host": OTHER, "confirm": "l" });
+    refused(&node, "POST", path, &connected, "wrong-state").await;
+    let done = send(&node, "POST", path, &json!({ "host": HOLDER, "confirm": "l" })).await;
+    assert!(done["message"].as_str().is_some_and(|said| said.contains(HOLDER)), "{done}");
+    assert_eq!(get(&node, "/v1/luns/l").await["lost_writes"], json!([OTHER]));
+    refused(&node, "POST", path, &json!({ "confirm": "l" }), "wrong-state").await;
+    refused(&node, "POST", "/v1/luns/m/forget-lost-writes", &json!({ "confirm": "m" }), "not-found").await;
+    node.stop().await.expect("stops");
+}

@@ -25,7 +25,7 @@ pub fn of_lost_writes(luns: &[Lun]) -> Vec<Issue> {
                     named.join(", ")
                 ),
                 format!(
-                    "Each of them is told once, with its next flush, which fails; check what is on the LUN from there. `holdfast lun set {name} --write-cache off` keeps this from happening again."
+                    "Each of them is told once, with its next flush, which fails; check what is on the LUN from there. Of one that does not come back: `holdfast lun forget-lost-writes {name}`. `holdfast lun write-cache {name} off` keeps this from happening again."
                 ),
             )
         })

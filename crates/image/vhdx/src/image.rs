@@ -123,6 +123,12 @@ impl Inner {
         self.pages.look(&self.source, page, |bytes| entry_at(bytes, at)).await
     }
 
+    /// Whether an entry of the table is durably what it is in memory.
+    pub(crate) fn is_entry_settled(&self, entry: u64) -> bool {
+        let (page, at) = self.entry_place(entry);
+        self.pages.is_settled(page, at..at + 8)
+    }
+
     pub(crate) async fn set_entry(&self, entry: u64, value: BatEntry) -> Result<()> {
         let (page, at) = self.entry_place(entry);
         let put = |bytes: &mut [u8]| bytes[at..at + 8].copy_from_slice(&value.0.to_le_bytes());

@@ -7,8 +7,12 @@
 //! ```
 //! Invariant: a sector that is dirty or committing is never given up, so what is read from the file is never older than what
 //! was given up. Only one load at a time makes sure that none is older than a change that came and went meanwhile.
+//!
+//! Of each changed sector it is also known what is durable. So an operation whose places were durable long before needs no commit, and
+//! no space, while others wait for some (`is_settled`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -28,9 +32,41 @@ const STEP: usize = 256;
 /// What is changed and not committed, at most, before somebody commits it: a batch of so many fits the smallest log.
 pub(crate) const DIRTY_MAX: usize = 64;
 
+/// Bytes of a sector that are looked at together: an entry of the BAT, or bits of 64 sectors of the disk.
+const SLOT: usize = 8;
+const SLOTS: usize = LOG_SECTOR / SLOT;
+
 pub(crate) struct Pages {
     inner: Mutex<Inner>,
     loading: tokio::sync::Mutex<()>,
+}
+
+/// What is durable of a sector that is changed.
+struct Settled {
+    bytes: Box<[u8]>,
+    /// A bit for each slot of which a commit that failed may have made something else durable.
+    doubtful: [u64; SLOTS / 64],
+}
+
+impl Settled {
+    fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.into(), doubtful: [0; SLOTS / 64] }
+    }
+
+    /// A commit of this has failed.
+    fn doubt(&mut self, tried: &[u8]) {
+        let slots = self.bytes.chunks(SLOT).zip(tried.chunks(SLOT));
+        for (slot, _) in slots.enumerate().filter(|(_, (durable, tried))| durable != tried) {
+            self.doubtful[slot / 64] |= 1 << (slot % 64);
+        }
+    }
+
+    /// Whether these bytes are durably what they are in memory.
+    fn has(&self, page: &[u8], range: Range<usize>) -> bool {
+        let mut slots = range.start / SLOT..range.end.div_ceil(SLOT);
+        slots.all(|slot| self.doubtful[slot / 64] >> (slot % 64) & 1 == 0)
+            && self.bytes.get(range.clone()) == page.get(range)
+    }
 }
 
 struct Inner {
@@ -39,7 +75,10 @@ struct Inner {
     taken: Taken,
     pages: BTreeMap<u64, Box<[u8]>>,
     dirty: BTreeSet<u64>,
-    committing: BTreeSet<u64>,
+    /// With what of them is being committed.
+    committing: BTreeMap<u64, Box<[u8]>>,
+    /// Of those that are dirty or committing.
+    settled: BTreeMap<u64, Settled>,
 }
 
 impl Inner {
@@ -74,7 +113,7 @@ impl Inner {
         for _ in 0..2 {
             pages.retain(|at, _| {
                 every_other = !every_other;
-                let goes = surplus > 0 && every_other && !dirty.contains(at) && !committing.contains(at);
+                let goes = surplus > 0 && every_other && !dirty.contains(at) && !committing.contains_key(at);
                 surplus -= usize::from(goes);
                 !goes
             });
@@ -90,7 +129,8 @@ impl Pages {
             taken: Taken::nothing(memory),
             pages: BTreeMap::new(),
             dirty: BTreeSet::new(),
-            committing: BTreeSet::new(),
+            committing: BTreeMap::new(),
+            settled: BTreeMap::new(),
         };
         Self { inner: Mutex::new(inner), loading: tokio::sync::Mutex::default() }
     }
@@ -123,9 +163,14 @@ impl Pages {
         loop {
             {
                 let mut inner = self.inner.lock();
-                if let Some(page) = inner.pages.get_mut(&at) {
+                let Inner { pages, dirty, settled, .. } = &mut *inner;
+                if let Some(page) = pages.get_mut(&at) {
+                    let before = page.clone();
                     let changed = change(page);
-                    inner.dirty.insert(at);
+                    if *page != before {
+                        settled.entry(at).or_insert_with(|| Settled::of(&before));
+                        dirty.insert(at);
+                    }
                     return Ok(changed);
                 }
             }
@@ -156,25 +201,49 @@ impl Pages {
         self.inner.lock().dirty.len() >= DIRTY_MAX
     }
 
-    /// Takes what is to be committed, by offset.
+    /// Whether these bytes of the sector at `at` are durably what they are in memory: of what is not in memory, they are.
+    pub(crate) fn is_settled(&self, at: u64, range: Range<usize>) -> bool {
+        let inner = self.inner.lock();
+        match (inner.pages.get(&at), inner.settled.get(&at)) {
+            (Some(page), Some(settled)) => settled.has(page, range),
+            _ => true,
+        }
+    }
+
+    /// Takes what is to be committed, by offset. One at a time.
     pub(crate) fn take(&self) -> BTreeMap<u64, Box<[u8]>> {
         let mut inner = self.inner.lock();
         let Inner { pages, dirty, committing, .. } = &mut *inner;
-        committing.extend(dirty.iter());
         let taken = std::mem::take(dirty);
-        taken.into_iter().filter_map(|at| Some((at, pages.get(&at)?.clone()))).collect()
+        let taken: BTreeMap<_, _> =
+            taken.into_iter().filter_map(|at| Some((at, pages.get(&at)?.clone()))).collect();
+        committing.clone_from(&taken);
+        taken
     }
 
-    /// What was taken could not be committed: it is changed and not committed, as before.
+    /// What was taken could not be committed: it is changed and not committed, as before. Some of it may be durable all the same.
     pub(crate) fn put_back(&self) {
         let mut inner = self.inner.lock();
-        let back = std::mem::take(&mut inner.committing);
-        inner.dirty.extend(back);
+        let Inner { dirty, committing, settled, .. } = &mut *inner;
+        for (at, tried) in std::mem::take(committing) {
+            dirty.insert(at);
+            if let Some(settled) = settled.get_mut(&at) {
+                settled.doubt(&tried);
+            }
+        }
     }
 
-    /// What was taken is in its place in the file.
+    /// What was taken is durable.
     pub(crate) fn applied(&self) {
-        self.inner.lock().committing.clear();
+        let mut inner = self.inner.lock();
+        let Inner { dirty, committing, settled, .. } = &mut *inner;
+        for (at, bytes) in std::mem::take(committing) {
+            if dirty.contains(&at) {
+                settled.insert(at, Settled::of(&bytes));
+            } else {
+                settled.remove(&at);
+            }
+        }
     }
 
     /// Gives all sectors up: their places mean something else from now on. Nothing may be dirty.

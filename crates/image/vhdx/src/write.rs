@@ -10,6 +10,7 @@
 
 use aligned_buffer::SharedBuf;
 use block_device::Durability;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vhdx_format::{BatEntry, LOG_SECTOR, MIB, PayloadState};
 
@@ -48,39 +49,111 @@ impl Inner {
     }
 
     /// Before a change: says in the file that what users see changes, before the first time, and makes sure that memory has room for it.
-    async fn begin(&self) -> Result<()> {
+    async fn begin(&self, (offset, len): (u64, u64)) -> Result<()> {
         self.check_writable()?;
         if !self.begun.load(Ordering::Acquire) {
             self.begin_changes(true).await?;
             self.begun.store(true, Ordering::Release);
         }
-        // There is no space for what was changed before: until there is, no more comes together in memory.
-        if self.pages.is_full() { self.commit().await } else { Ok(()) }
+        if !self.pages.is_full() {
+            return Ok(());
+        }
+        match self.commit().await {
+            // There is no space for what was changed before: until there is, no more comes together in memory. What changes nothing
+            // there goes on.
+            Err(full) if full.kind() == ImageErrorKind::NoSpace => {
+                for part in self.parts(offset, len) {
+                    if !self.is_in_place(part).await? {
+                        return Err(full);
+                    }
+                }
+                Ok(())
+            }
+            other => other,
+        }
     }
 
-    /// Makes durable what an operation has done, where that is asked for or enough has come together.
-    async fn end(&self, durability: Durability) -> Result<()> {
-        let commits = match durability {
-            Durability::Durable => self.pages.is_dirty(),
-            Durability::Volatile => self.pages.is_full(),
-        };
-        if commits { self.commit().await } else { Ok(()) }
+    /// Makes durable what an operation has done to this range, where that is asked for, or enough has come together. What others have
+    /// done and the operation does not rely on is none of its business: there may be no space for that.
+    async fn end(&self, (offset, len): (u64, u64), durability: Durability) -> Result<()> {
+        if durability == Durability::Durable {
+            for part in self.parts(offset, len) {
+                if !self.is_settled(part).await? {
+                    return self.commit().await;
+                }
+            }
+        }
+        if !self.pages.is_full() {
+            return Ok(());
+        }
+        match self.commit().await {
+            // Whoever changes more is told.
+            Err(full) if full.kind() == ImageErrorKind::NoSpace => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Whether writes to a part of a block change nothing but the content of its place.
+    async fn is_in_place(&self, part: Part) -> Result<bool> {
+        match self.payload(part.block).await?.0 {
+            PayloadState::FullyPresent => Ok(true),
+            PayloadState::PartiallyPresent => {
+                let (first, count) = (part.within / self.sector(), part.len / self.sector());
+                let bits = self.bits(part.block, first, count).await?;
+                Ok(bits.into_iter().all(|(present, _)| present))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether all that says where a part of a block is, and what it is, is durable.
+    async fn is_settled(&self, part: Part) -> Result<bool> {
+        if !self.pages.is_dirty() {
+            return Ok(true);
+        }
+        let layout = self.layout();
+        if !self.is_entry_settled(layout.payload_entry(part.block)) {
+            return Ok(false);
+        }
+        if self.payload(part.block).await?.0 != PayloadState::PartiallyPresent {
+            return Ok(true);
+        }
+        if !self.is_entry_settled(layout.bitmap_entry(part.block)) {
+            return Ok(false);
+        }
+        let Some(bitmap) = self.bitmap(part.block).await? else { return Ok(false) };
+        Ok(self.bit_places(bitmap, part).all(|(page, bits)| {
+            let bytes = bits.start / 8..bits.end.div_ceil(8);
+            self.pages.is_settled(page, bytes.start as usize..bytes.end as usize)
+        }))
+    }
+
+    /// The sectors of a bitmap block that hold the bits of a part, and which of their bits these are.
+    fn bit_places(&self, bitmap: u64, part: Part) -> impl Iterator<Item = (u64, Range<u64>)> + use<> {
+        let first = self.layout().first_bit(part.block) + part.within / self.sector();
+        let end = first + part.len / self.sector();
+        let of_page = PAGE * 8;
+        (first / of_page..end.div_ceil(of_page)).map(move |page| {
+            let (from, to) = (first.max(page * of_page), end.min((page + 1) * of_page));
+            (bitmap + page * PAGE, from - page * of_page..to - page * of_page)
+        })
     }
 
     /// Writes `data` at `offset`, whose range lay within the disk when that was asked for.
     pub(crate) async fn write(&self, offset: u64, data: SharedBuf, durability: Durability) -> Result<()> {
         let _shape = self.shape.read().await;
+        let range = (offset, data.len() as u64);
         self.check_within(offset, data.len() as u64)?;
-        self.begin().await?;
+        self.begin(range).await?;
         let operation = self.space.begin();
         let mut done = 0;
-        for part in self.parts(offset, data.len() as u64) {
+        for part in self.parts(range.0, range.1) {
             let content = data.slice(done..done + part.len as usize);
             done += part.len as usize;
             self.write_part(part, content, durability).await?;
         }
         drop(operation);
-        self.end(durability).await
+        self.end(range, durability).await
     }
 
     async fn write_part(&self, part: Part, content: SharedBuf, durability: Durability) -> Result<()> {
@@ -187,14 +260,9 @@ impl Inner {
         let bitmap = self.bitmap(part.block).await?.ok_or_else(|| {
             ImageError::damaged(format!("block {} is partially present and has no sector bitmap", part.block))
         })?;
-        let mut bit = self.layout().first_bit(part.block) + part.within / self.sector();
-        let end = bit + part.len / self.sector();
-        while bit < end {
-            let page = bitmap + bit / 8 / PAGE * PAGE;
-            let stop = end.min((bit / 8 / PAGE + 1) * PAGE * 8);
-            let (first, count) = (bit % (PAGE * 8), stop - bit);
+        for (page, bits) in self.bit_places(bitmap, part) {
+            let (first, count) = (bits.start, bits.end - bits.start);
             self.pages.change(&self.source, page, |bytes| put_bits(bytes, first, count, value)).await?;
-            bit = stop;
         }
         Ok(())
     }
@@ -210,14 +278,14 @@ impl Inner {
     ) -> Result<()> {
         let _shape = self.shape.read().await;
         self.check_within(offset, len)?;
-        self.begin().await?;
         for part in self.parts(offset, len) {
+            let range = (part.block * self.block_size() + part.within, part.len);
+            self.begin(range).await?;
             let operation = self.space.begin();
             self.zero_part(part, unmap, durability).await?;
             drop(operation);
-            self.end(Durability::Volatile).await?;
         }
-        self.end(durability).await
+        self.end((offset, len), durability).await
     }
 
     pub(crate) async fn zero_part(&self, part: Part, unmap: bool, durability: Durability) -> Result<()> {

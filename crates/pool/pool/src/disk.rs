@@ -198,6 +198,12 @@ impl PoolDisk {
         self.former.lock().iter().any(|device| device.strong_count() > 0)
     }
 
+    /// Whether requests are under way to its device, or to one that was let go of.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.device.read().as_ref().is_some_and(|device| Arc::strong_count(device) > 1)
+            || self.has_stragglers()
+    }
+
     fn device(&self, doing: &'static str) -> Result<Arc<Device>, BlockError> {
         self.ownership.check(doing)?;
         let device = if self.is_online() { self.device.read().clone() } else { None };

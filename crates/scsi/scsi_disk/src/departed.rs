@@ -34,6 +34,11 @@ impl Departed {
         self.ports.iter().filter(|(_, lost)| *lost).map(|(port, _)| port.as_str())
     }
 
+    /// These ports are to be told of nothing any more.
+    pub(crate) fn forget(&mut self, is_of: impl Fn(&str) -> bool) {
+        self.ports.retain(|(port, _)| !is_of(port));
+    }
+
     /// Cached writes may be lost: each is to be told.
     pub(crate) fn lose_writes(&mut self) {
         self.ports.iter_mut().for_each(|(_, lost)| *lost = true);

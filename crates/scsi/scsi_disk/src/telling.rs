@@ -116,6 +116,34 @@ impl LogicalUnit {
         let _ = self.keep(left).await;
     }
 
+    /// Forgets hosts that were to be told and do not come back: all that are not connected, or this one of them. Says which. Who is connected
+    /// is told by its next flush. While writes are cached the row goes on naming them, until it rests.
+    ///
+    /// # Errors
+    /// When the row cannot be changed: they are told still.
+    pub async fn forget_lost_writes(&self, host: Option<&str>) -> Result<Vec<String>, StoreError> {
+        let _one = self.naming.lock().await;
+        let mut gone = self.not_told().0;
+        gone.retain(|name| host.is_none_or(|host| host == name));
+        let left = {
+            let mut inner = self.inner.lock();
+            gone.retain(|name| !inner.nexuses.values().any(|entry| entry.port.initiator_name() == name));
+            inner.untold.retain(|name| !gone.contains(name));
+            inner.departed.forget(|port| gone.contains(host_of(port)));
+            let mut left = inner.kept_losses.clone();
+            left.0.retain(|name| !gone.contains(host_of(name)));
+            let caches = inner.mode.write_cache || self.cached.is_any() || self.cached.is_under_way();
+            (left != inner.kept_losses && !caches).then_some(left)
+        };
+        if let Some(left) = left
+            && let Err(error) = self.keep(left).await
+        {
+            self.inner.lock().untold.extend(gone);
+            return Err(error);
+        }
+        Ok(gone.into_iter().collect())
+    }
+
     /// Takes those out of the row who have nothing cached, when nobody has cached anything since this was asked last: a unit that ends
     /// now has lost nothing of theirs. For whoever serves it, now and then.
     pub async fn rest(&self) {

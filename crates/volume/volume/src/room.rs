@@ -43,14 +43,19 @@ const HEADERS: u64 = 1 << 20;
 const KEPT: u64 = 4;
 /// Parts of it that are kept for writes into holes: of a volume of 64 GiB that is 16 MiB at most, for some 50,000 extents.
 const FOR_WRITES: u64 = 64;
-/// Parts of it that are kept for rows of opens: of a volume of 64 GiB another 16 MiB, for some 16,000 opens.
+/// Parts of it that are kept for rows of opens: of a volume of 64 GiB another 16 MiB, for some 16,000 opens. Writes into holes have that
+/// much less; else who writes without end would refuse files that are there to those who open them.
 const FOR_OPENS: u64 = 64;
+/// And bytes at most, however large the volume is: a server has no more than 262,144 opens, whose rows pay 1 KiB each as a rule.
+const FOR_OPENS_MAX: u64 = 256 << 20;
 /// What the longest row pays, with its key (`costs.rs`).
 const LONGEST_PAYS: u64 = 2 * (STATE_VALUE_MAX + STATE_KEY_MAX) as u64;
 /// A part like this of what is left is little.
 const NARROWED: u64 = 32;
-/// When it looks full, it is walked again once a part like this of what is used has been written.
+/// It is not walked again before a part like this of what is used has been written, nor before one like the next of what was left: while
+/// nothing is removed, the number of walks grows with the logarithm of the rows.
 const CHANGED: u64 = 64;
+const LEFT: u64 = 2;
 
 /// What a leaf takes at most on top, with the one that it is merged with: each as long as two of the longest rows
 /// (`file_store::STATE_VALUE_MAX`, or an inode with all its names), in a number of pages that is a power of two.
@@ -92,6 +97,11 @@ pub(crate) fn reach(length: u64, area: u64) -> u64 {
     }
 }
 
+/// What is kept for rows of opens in a database that can grow to this.
+fn for_opens(reach: u64) -> u64 {
+    (reach / FOR_OPENS).min(FOR_OPENS_MAX)
+}
+
 /// Whether an area of `new` bytes, less than the `old` ones, is enough for a database of `length` bytes: it can grow as far as
 /// before, or to several times its length.
 fn suffices(length: u64, old: u64, new: u64) -> bool {
@@ -121,6 +131,9 @@ pub(crate) struct Room {
     at: u64,
     /// [`Meter::written`] from which on a walk is worth its time again.
     walk_at: u64,
+    /// Walks so far.
+    #[cfg(test)]
+    walks: u64,
     pending: Pending,
     long: Long,
 }
@@ -172,7 +185,16 @@ impl Room {
     pub(crate) fn new(meter: Arc<Meter>) -> Self {
         let wanted = meter.length.load(Ordering::Acquire) <= LOOKED_AT_ONCE;
         let long = Long { bytes: None, wanted, look_at: 0, copied: 0 };
-        Self { meter, free: 0, at: 0, walk_at: 0, pending: Pending::default(), long }
+        Self {
+            meter,
+            free: 0,
+            at: 0,
+            walk_at: 0,
+            #[cfg(test)]
+            walks: 0,
+            pending: Pending::default(),
+            long,
+        }
     }
 
     /// Rows were changed.
@@ -261,11 +283,25 @@ impl Room {
         walked.max(by_rows).max(reach.saturating_sub(length))
     }
 
-    /// Whether what is left is enough for whatever comes, the longest row included, without being known exactly.
+    /// What has to be left for whatever comes, the longest row included.
+    fn longest(&self) -> u64 {
+        let reach = self.meter.reach();
+        self.kept() + for_opens(reach) + reach / FOR_WRITES + LONGEST_PAYS
+    }
+
+    /// Whether what is left is enough for whatever comes without being known exactly.
     fn is_plenty(&self) -> bool {
-        let (reach, kept) = (self.meter.reach(), self.kept());
-        let longest = kept + reach / FOR_OPENS + reach / FOR_WRITES + LONGEST_PAYS;
-        self.left_after_commit() >= longest.max(3 * kept)
+        self.left_after_commit() >= self.longest().max(3 * self.kept())
+    }
+
+    /// How much is written after a walk before another one is worth its time, which grows with what is used. Until then it is known that more
+    /// is left than the next mark: the one from which on what is pending is committed first, or, close to that or behind it, the one from
+    /// which on something is refused.
+    fn until_next_walk(&self, used: u64) -> u64 {
+        let (kept, longest) = (self.kept(), self.longest());
+        let short = (2 * kept).max(longest);
+        let mark = if self.free >= short + kept / LEFT { short } else { longest };
+        (self.free.saturating_sub(mark) / LEFT).max(used / CHANGED)
     }
 
     /// What is left before a commit: without what is pending, or without a copy of everything, whichever says more.
@@ -296,7 +332,7 @@ impl Room {
         let (left, kept) = (self.left(), self.kept());
         let reach = self.meter.reach();
         let keep = left.saturating_sub(kept);
-        let add = keep.saturating_sub(reach / FOR_OPENS);
+        let add = keep.saturating_sub(for_opens(reach));
         let make = add.saturating_sub(reach / FOR_WRITES);
         Ok(Allowance { make, add, keep, cut: left.saturating_sub(kept / 2) })
     }
@@ -312,7 +348,11 @@ impl Room {
         let stats = txn.stats().map_err(database_error)?;
         let used = stats.allocated_pages().saturating_mul(stats.page_size() as u64);
         (self.free, self.at) = (self.meter.reach().saturating_sub(used), written);
-        self.walk_at = written + used / CHANGED;
+        self.walk_at = written + self.until_next_walk(used);
+        #[cfg(test)]
+        {
+            self.walks += 1;
+        }
         Ok(())
     }
 }
@@ -393,6 +433,60 @@ mod tests {
         }
         rooms.iter_mut().for_each(Room::committed);
         assert_eq!(rooms.each_ref().map(Room::is_short), [false; 2]);
+    }
+
+    /// A walk reads the whole database: many rows, and many changes of the same ones, must not ask for one again and again.
+    #[test]
+    fn walks_are_rare_however_many_rows_are_made_or_changed() {
+        use redb::{Database, backends::InMemoryBackend};
+
+        use crate::rows::Transaction;
+        use crate::tables::make_tables;
+
+        const ROUNDS: u64 = 250;
+        const ROWS: u64 = 400;
+        // What a round is taken for: each row, with the pages of its copies.
+        const ROUND_WRITES: u64 = 200 << 10;
+        let database = Database::builder().create_with_backend(InMemoryBackend::new()).expect("database");
+        let meter = Meter { length: (64 << 20).into(), area: 65 << 20, ..Meter::default() };
+        let mut room = Room::new(Arc::new(meter));
+        let round = |room: &mut Room, from: u64| {
+            let mut txn = Transaction::new(database.begin_write().expect("begin"), 0);
+            make_tables(txn.raw()).expect("tables");
+            let _ = room.allowance(txn.raw()).expect("allowance");
+            let mut inodes = txn.open_table(INODES).expect("table");
+            for at in from..from + ROWS {
+                inodes.insert(at, [7; 300].as_slice()).expect("insert");
+            }
+            drop(inodes);
+            room.add(&txn.batch().take_amount());
+            txn.batch().clear();
+            let txn = txn.into_raw();
+            txn.commit().expect("commit");
+            room.committed();
+            room.meter.written.fetch_add(ROUND_WRITES, Ordering::Relaxed);
+        };
+        for number in 0..ROUNDS {
+            round(&mut room, number * ROWS);
+        }
+        let made = room.walks;
+        let used = room.meter.reach() - room.free;
+        assert!(used > room.meter.reach() / KEPT, "more than a quarter is used: {used}");
+        assert!((1..12).contains(&made), "{made} walks for {} rows", ROUNDS * ROWS);
+        for number in 0..ROUNDS {
+            round(&mut room, number % 10 * ROWS);
+        }
+        let changed = room.walks - made;
+        let written = ROUNDS * ROUND_WRITES;
+        // Each reads what is used: no more in all than some times what was written.
+        assert!(changed * used < 10 * written, "{changed} walks for {written} bytes");
+    }
+
+    /// Writes have that much less, so it is no more than opens can need.
+    #[test]
+    fn what_is_kept_for_opens_is_bounded() {
+        assert_eq!(for_opens(1 << 30), 16 << 20, "of a volume of 64 GiB");
+        assert_eq!((for_opens(16 << 30), for_opens(1 << 40)), (FOR_OPENS_MAX, FOR_OPENS_MAX));
     }
 
     #[test]

@@ -96,6 +96,15 @@ pub(super) const ISCSI: &[Route] = &[
         json::<Confirm>(),
         json::<Done>(),
     ),
+    send(
+        Operator,
+        Post,
+        "/luns/{lun}/forget-lost-writes",
+        "lun_forget_lost_writes",
+        "Forgets hosts that were to be told of lost writes to a LUN, and do not come back.",
+        json::<LunForget>(),
+        json::<Done>(),
+    ),
     get(Viewer, "/initiator-groups", "group_list", "Initiator groups.", json::<List<GroupConfig>>()),
     send(
         Administrator,

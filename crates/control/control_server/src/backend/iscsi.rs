@@ -129,6 +129,11 @@ pub trait IscsiBackend: Send + Sync + 'static {
     fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
         Vec::new()
     }
+    /// Forgets those of them that are not connected, or this one, and says whom. It comes to its end, whether or not somebody waits for it.
+    fn forget_lost_writes<'a>(&'a self, lun: &'a str, host: Option<String>) -> Work<'a, Vec<String>> {
+        let _ = host;
+        Box::pin(async move { Err(Problem::new(Code::WrongState, format!("LUN {lun} is not open here."))) })
+    }
     /// What initiators have reserved of LUNs that are served here, by name; of those of which nobody has, nothing.
     fn reservations(&self) -> Vec<(String, LunReservations)> {
         Vec::new()

@@ -11,8 +11,9 @@ use control_api::Problem;
 use control_api::{
     AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
     FileClone, FileCreate, FileProvision, FileRename, GroupConfig, GroupUpdate, HistoryQuery, IscsiUpdate,
-    List, LogCreate, LunCreate, LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate, PortalConfig,
-    Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeRename, VolumeUpdate,
+    List, LogCreate, LunCreate, LunForget, LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate,
+    PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeRename,
+    VolumeUpdate,
 };
 use futures_util::StreamExt as _;
 use serde::Deserialize;
@@ -329,6 +330,9 @@ fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         }
         "lun_clear_reservations" => handle(f, async |State(n): S, Path(l): P, Sent(b): Sent<Confirm>| {
             answer(n.lun_clear_reservations(&l, b.confirm).await)
+        }),
+        "lun_forget_lost_writes" => handle(f, async |State(n): S, Path(l): P, Sent(b): Sent<LunForget>| {
+            answer(n.lun_forget_lost_writes(&l, b).await)
         }),
         "group_list" => handle(f, async |State(n): S| Json(List::from(n.group_list()))),
         "group_create" => {

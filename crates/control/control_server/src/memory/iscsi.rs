@@ -19,6 +19,8 @@ pub struct MemoryIscsi {
     pub connected: Mutex<Vec<Session>>,
     /// What is taken to be reserved of LUNs.
     pub reserved: Mutex<BTreeMap<String, LunReservations>>,
+    /// Hosts of LUNs that are taken to be told still of writes that may be lost.
+    pub lost_writes: Mutex<BTreeMap<String, Vec<String>>>,
     /// How often it was asked which LUNs have a write cache, and how often which are made of images: of many that costs.
     pub asked: Mutex<(u64, u64)>,
 }
@@ -77,6 +79,21 @@ impl IscsiBackend for MemoryIscsi {
 
     fn reservations(&self) -> Vec<(String, LunReservations)> {
         self.reserved.lock().iter().map(|(name, held)| (name.clone(), held.clone())).collect()
+    }
+
+    fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
+        self.lost_writes.lock().iter().map(|(name, hosts)| (name.clone(), hosts.clone())).collect()
+    }
+
+    fn forget_lost_writes<'a>(&'a self, lun: &'a str, host: Option<String>) -> Work<'a, Vec<String>> {
+        let connected = self.connected.lock();
+        let goes = |name: &&mut String| {
+            host.as_ref().is_none_or(|host| host == *name)
+                && !connected.iter().any(|session| session.initiator == **name)
+        };
+        let mut all = self.lost_writes.lock();
+        let hosts = all.get_mut(lun);
+        now(Ok(hosts.map(|hosts| hosts.extract_if(.., |name| goes(&name)).collect()).unwrap_or_default()))
     }
 
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {

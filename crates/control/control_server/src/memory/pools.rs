@@ -425,7 +425,7 @@ impl PoolHandle for Pool {
         now(Ok(()))
     }
 
-    fn release(&self) -> Work<'_, ()> {
+    fn close_and_release(&self) -> Work<'_, ()> {
         let pool = self.state.lock().guid;
         if let Some((node, released)) = self.pools.machine.had.lock().get_mut(&pool) {
             *released |= *node == self.pools.node;

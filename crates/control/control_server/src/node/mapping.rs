@@ -1,5 +1,6 @@
 //! Whose a mapping of a LUN is, where it goes, and who uses it.
 
+mod lost_writes;
 pub(super) mod masking;
 mod reservations;
 

@@ -47,9 +47,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) enum Release {
     /// It stays whose it is.
     No,
-    /// When it can still be written; else it stays whose it is.
+    /// When its volumes and the pool itself were closed cleanly; else it stays whose it is.
     IfClean,
-    /// Somebody waits for it.
+    /// Somebody waits for it: when the pool itself was closed cleanly. What a volume could not be closed with, who takes it recovers.
     Asked,
 }
 

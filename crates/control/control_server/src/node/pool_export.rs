@@ -124,7 +124,7 @@ impl Node {
                     problem.detail
                 ),
             )
-            .todo("Whoever imports it recovers it as after a crash.")),
+            .todo("Whoever imports it recovers it as after a crash. Its disks may still name this node as its owner: then an import elsewhere asks for confirmation.")),
         }
     }
 }

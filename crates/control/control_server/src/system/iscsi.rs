@@ -67,6 +67,8 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
         Vec::new()
     }
+    /// Forgets some of them; see [`IscsiBackend::forget_lost_writes`].
+    fn forget_lost_writes<'a>(&'a self, lun: &'a str, host: Option<String>) -> Work<'a, Vec<String>>;
     /// Ends that of one; see [`IscsiBackend::clear_reservations`].
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations>;
     /// The images that units are made of, by the LUN's name.
@@ -415,6 +417,10 @@ impl IscsiBackend for Iscsi {
 
     fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
         self.units.lost_writes()
+    }
+
+    fn forget_lost_writes<'a>(&'a self, lun: &'a str, host: Option<String>) -> Work<'a, Vec<String>> {
+        self.units.forget_lost_writes(lun, host)
     }
 
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {

@@ -34,7 +34,6 @@ use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
 use crate::backend::{Current, FlowOn, ImageNow, QueueOf, ServedLun, VolumeHandle, Work};
-use crate::images;
 
 /// How long is waited, when the service stops, for what is under way at a pool.
 const TURNS_WAIT: Duration = Duration::from_secs(10);
@@ -453,21 +452,7 @@ impl UnitBackend for SystemUnits {
     }
 
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {
-        Box::pin(async move {
-            let found = {
-                let state = self.state.lock();
-                let entry = state.units.get(lun);
-                entry.and_then(|entry| Some((entry.volume.as_ref()?.shard(), entry.disk.image()?)))
-            };
-            let (shard, image) = found.ok_or_else(|| {
-                Problem::new(Code::WrongState, format!("The image of LUN {lun} is not open here."))
-                    .todo("`holdfast status` says why.")
-            })?;
-            let resized = self.shards.run(shard, move || async move {
-                image.resize(size).await.map_err(|error| images::problem(&error))
-            });
-            resized.await
-        })
+        Box::pin(self.resize(lun, size))
     }
 
     fn hold_images(&self, luns: Vec<String>) -> Work<'_, Vec<Held>> {
@@ -488,6 +473,10 @@ impl UnitBackend for SystemUnits {
 
     fn lost_writes(&self) -> Vec<(String, Vec<String>)> {
         self.not_told()
+    }
+
+    fn forget_lost_writes<'a>(&'a self, lun: &'a str, host: Option<String>) -> Work<'a, Vec<String>> {
+        Box::pin(self.forget(lun, host))
     }
 
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {

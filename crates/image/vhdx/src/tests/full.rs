@@ -111,6 +111,95 @@ fn what_was_acknowledged_outlives_a_table_without_space() {
     });
 }
 
+/// A table without space for one block is the trouble of who wrote that, and of who flushes, and of nobody else.
+#[test]
+fn what_has_its_place_is_overwritten_durably_while_others_find_no_space() {
+    run(async {
+        let (image, short, file) = short(PLENTY).await;
+        put(&image, 0, 4096, 1).await;
+        try_flush(&image).await.expect("durable");
+        // Blocks that are acknowledged, one in the same sector of the table, and whose places are in memory only.
+        put(&image, 5 * MIB, 4096, 2).await;
+        put(&image, 100 << 30, 4096, 2).await;
+        short.has(0);
+        for fill in 3..6 {
+            assert_eq!(try_flush(&image).await, Err(BlockErrorKind::NoSpace), "these have none");
+            assert_eq!(try_put(&image, 0, fill, Durability::Durable).await, Ok(()), "it has its place");
+            assert_eq!(
+                try_put(&image, 100 << 30, 9, Durability::Durable).await,
+                Err(BlockErrorKind::NoSpace),
+                "its place is not durable"
+            );
+        }
+        // As a crash leaves it.
+        drop(image);
+        short.has(PLENTY);
+        is_consistent(&file).await;
+        let image = open(&file, Mode::Write).await.expect("opened");
+        holds(&image, 0, 4096, 5).await;
+    });
+}
+
+/// What was tried may be durable though it was refused: nothing that goes back to what was there before is taken for durable.
+#[test]
+fn what_a_failed_commit_may_have_left_is_in_doubt() {
+    run(async {
+        for left in 0..12 {
+            let (image, short, file) = short(PLENTY).await;
+            put(&image, 100 << 30, 4096, 1).await;
+            try_flush(&image).await.expect("durable");
+            image.unmap(100 << 30, MIB).await.expect("unmapped");
+            try_flush(&image).await.expect("durable");
+            put(&image, 100 << 30, 4096, 2).await;
+            short.is_shared();
+            short.has(left);
+            let _ = try_flush(&image).await;
+            short.has(0);
+            let zeroed = image.write_zeroes(100 << 30, MIB, Durability::Durable).await;
+            drop(image);
+            short.has(PLENTY);
+            is_consistent(&file).await;
+            if zeroed.is_ok() {
+                let image = open(&file, Mode::Write).await.expect("opened");
+                holds(&image, 100 << 30, 4096, 0).await;
+            }
+        }
+    });
+}
+
+/// Memory for changed sectors of the table is at its end, and there is no space for them.
+#[test]
+fn what_has_its_place_is_overwritten_while_memory_is_full_of_changes() {
+    run(async {
+        let (image, short, _file) = short(PLENTY).await;
+        put(&image, 0, 4096, 1).await;
+        try_flush(&image).await.expect("durable");
+        for n in 1..=crate::pages::DIRTY_MAX as u64 - 1 {
+            put(&image, n * 512 * MIB, 4096, 2).await;
+        }
+        short.is_shared();
+        // For the content of one block more, and not for the log.
+        short.has(1);
+        let last = crate::pages::DIRTY_MAX as u64 * 512 * MIB;
+        assert_eq!(try_put(&image, last, 2, Durability::Volatile).await, Ok(()), "acknowledged");
+        assert_eq!(
+            try_put(&image, last + 512 * MIB, 2, Durability::Volatile).await,
+            Err(BlockErrorKind::NoSpace)
+        );
+        short.mapped.lock().insert(0);
+        for durability in [Durability::Volatile, Durability::Durable] {
+            let place = image.inner.payload(0).await.expect("there").1;
+            short.mapped.lock().insert(place / CLUSTER);
+            assert_eq!(try_put(&image, 0, 3, durability).await, Ok(()), "it has its place");
+        }
+        assert_eq!(
+            try_put(&image, last + 512 * MIB, 2, Durability::Volatile).await,
+            Err(BlockErrorKind::NoSpace)
+        );
+        holds(&image, 0, 4096, 3).await;
+    });
+}
+
 /// Space ends after any number of clusters, and as a snapshot leaves it; nothing acknowledged is lost, whether the image is closed, left
 /// behind, or goes on.
 #[test]

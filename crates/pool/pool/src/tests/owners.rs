@@ -1,6 +1,7 @@
 //! Two who have one pool open: the later one has it, the earlier one notices and stops.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use aligned_buffer::IoBuf;
@@ -137,11 +138,78 @@ fn a_pool_that_was_moved_without_an_export_is_not_opened_by_its_old_node() {
         let look = OpenOptions { read_only: true, ..OpenOptions::default() };
         Pool::open(guid, bench.devices(), look, old.clone()).await.expect("to look");
         let pool = open(&new, false).await.expect("its own now");
-        pool.release().await.expect("let go of");
-        pool.close().await.expect("close");
+        pool.close_and_release().await.expect("let go of");
         let pool = open(&old, false).await.expect("let go of");
         assert!(pool.space("later").is_some());
         drop(pool);
         refused(&new, "node1").await;
+    });
+}
+
+async fn is_released(bench: &Bench, guid: Guid) -> bool {
+    let owner = crate::owner_of(guid, &bench.devices()).await.expect("looked at");
+    owner.expect("an owner").released
+}
+
+/// A pool of a named node with data that is not durable yet, and dirty regions.
+async fn with_much_to_settle(bench: &mut Bench) -> Pool {
+    let node = Node { id: Guid([1; 16]), name: "node1".into() };
+    bench.surroundings.witness = Arc::new(MemoryWitness::of(node));
+    let pool = bench.create().await;
+    let mut spec = SpaceSpec::thin("s", Resiliency::Mirror(2), 4 * SLAB);
+    spec.interleave = 4096;
+    let space = pool.create_space(spec).await.expect("space");
+    for row in 0..4 {
+        let data = IoBuf::copy_from(&[7; 4096]).freeze();
+        space.write(row * SLAB, data, Durability::Volatile).await.expect("write");
+    }
+    pool
+}
+
+/// Whoever reads that a pool is nobody's keeps nobody from its disks.
+#[test]
+fn that_a_pool_is_let_go_of_is_the_last_thing_that_is_written() {
+    let mut seen = false;
+    for cut in 1.. {
+        let (released, left) = on_shard(async {
+            let mut bench = Bench::new(3);
+            let pool = with_much_to_settle(&mut bench).await;
+            let guid = pool.guid();
+            bench.power.store(cut, Ordering::SeqCst);
+            let closed = pool.close_and_release().await;
+            let left = bench.power.load(Ordering::SeqCst);
+            drop(pool);
+            bench.power.store(u64::MAX, Ordering::SeqCst);
+            bench.disks.iter().for_each(|disk| disk.restore_power(|| false));
+            let released = is_released(&bench, guid).await;
+            assert!(released || closed.is_err(), "said to be let go of after {cut} writes");
+            if released {
+                // None of it is in doubt: nothing has to be copied or compared.
+                let look = OpenOptions { read_only: true, ..OpenOptions::default() };
+                let pool = Pool::open(guid, bench.devices(), look, bench.surroundings.clone()).await;
+                let pool = pool.expect("to look at");
+                let dirty = pool.core.meta.with_state(|state| {
+                    state.rows.values().flat_map(|row| &row.columns).map(|column| column.dirty).max()
+                });
+                assert_eq!(dirty, Some(0), "let go of after {cut} writes, with regions in doubt");
+            }
+            (released, left)
+        });
+        seen |= released;
+        if left > 0 {
+            break;
+        }
+    }
+    assert!(seen, "never let go of");
+}
+
+#[test]
+fn a_pool_that_cannot_be_closed_cleanly_stays_its_owners() {
+    on_shard(async {
+        let mut bench = Bench::new(3);
+        let pool = with_much_to_settle(&mut bench).await;
+        bench.disks.iter().for_each(|disk| disk.fail_flush.store(true, Ordering::SeqCst));
+        assert!(pool.close_and_release().await.is_err(), "closed without a flush");
+        assert!(!is_released(&bench, pool.guid()).await, "nobody's, with data that no disk may have");
     });
 }

@@ -320,6 +320,40 @@ fn a_host_is_told_over_whichever_port_it_comes_back() {
     });
 }
 
+/// A host that was thrown away is never told; who is there is not forgotten.
+#[test]
+fn a_host_that_does_not_come_back_is_forgotten_when_that_is_asked_for() {
+    run_quickly(async {
+        let rig = caching(disk()).await;
+        for who in 0..2 {
+            assert!(good(&rig.send(who, 1, &WRITE, &[5; 512]).await));
+        }
+        let next = async |write_cache, initiators| {
+            let config = UnitConfig { write_cache, ..unit_config() };
+            let unit = LogicalUnit::open(config, disk(), rig.rows.clone()).await.unwrap();
+            Rig::with(unit, rig.rows.clone(), initiators).await
+        };
+        let [first, second] = INITIATORS.map(|name| name.to_lowercase());
+        let after = next(false, [INITIATORS[1], "iqn.2026-11.example:i9"]).await;
+        assert_eq!(after.unit.lost_writes_of().len(), 2);
+        let forget = async |host: Option<&str>| after.unit.forget_lost_writes(host).await.unwrap();
+        assert!(forget(Some(&second)).await.is_empty(), "it is connected");
+        assert!(forget(Some("iqn.2026-11.example:i9")).await.is_empty(), "it had nothing cached");
+        assert_eq!(forget(None).await, [first.as_str()]);
+        assert_eq!(after.unit.lost_writes_of(), [second.as_str()]);
+        // Nor is it told by any later unit; and the other one is.
+        let later = next(true, INITIATORS).await;
+        assert_eq!(later.unit.lost_writes_of(), [second.as_str()]);
+        assert!(good(&later.send(0, 1, &SYNC, &[]).await), "it was forgotten");
+        assert_eq!(later.sense(1, &SYNC, &[]).await, WRITE_ERROR);
+        // While writes may be cached, what the row says of them stays until it rests.
+        assert!(good(&later.send(0, 1, &WRITE, &[6; 512]).await));
+        assert!(later.unit.forget_lost_writes(None).await.unwrap().is_empty());
+        let last = next(true, ["iqn.2026-11.example:i8", "iqn.2026-11.example:i9"]).await;
+        assert!(last.unit.lost_writes_of().contains(&first));
+    });
+}
+
 /// A command that takes long caches what it writes all the while.
 #[test]
 fn nobody_rests_while_a_command_is_under_way() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use control_api::{CheckFinding, LogMode, Severity, VolumeLog};
+use control_api::{CheckFinding, Code, LogMode, Problem, Severity, VolumeLog};
 use file_store::FileStore;
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use crate::backend::{VolumeHandle, Work};
 use crate::memory::now;
 use crate::memory::store::MemoryStore;
 
-/// A volume: what it says of itself follows from its pool.
+/// A volume: what it says of itself follows from its pool. Those whose name begins with "unclean" cannot be closed cleanly.
 pub(super) struct Volume {
     pub(super) store: Arc<MemoryStore>,
     pub(super) state: Arc<Mutex<PoolState>>,
@@ -91,6 +91,9 @@ impl VolumeHandle for Volume {
     }
 
     fn close(&self) -> Work<'_, ()> {
-        now(Ok(()))
+        let state = self.state.lock();
+        let spoilt = state.name_of(&self.store).is_some_and(|name| name.starts_with("unclean"));
+        let problem = || Problem::new(Code::Io, "what was written last could not be made durable");
+        now(if spoilt { Err(problem()) } else { Ok(()) })
     }
 }

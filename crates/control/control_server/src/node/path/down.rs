@@ -27,6 +27,8 @@ impl Node {
         let mut unclean = self.close_volumes_of(turn, open).await;
         let handle = self.pools.lock().get_mut(&pool).and_then(|slot| slot.close());
         if let Some(handle) = handle {
+            // What a volume could not make durable, its node has in memory or its log: no other one is to go on without that by itself.
+            let release = if unclean.is_empty() || release == Release::Asked { release } else { Release::No };
             unclean.extend(self.close_pool(&*handle, release).await);
         }
         turn.begin(Step::Idle);
@@ -60,19 +62,16 @@ impl Node {
             let mut unclean = Vec::new();
             if release == Release::Asked {
                 // Says why not; and whoever asked is told what cannot be had, rather than kept waiting for it.
-                unclean.extend(handle.release().await.err());
+                unclean.extend(handle.close_and_release().await.err());
                 unclean.extend(handle.abandon().await.err());
             } else {
                 unclean.extend(self.abandon(handle).await.err());
             }
             return unclean;
         }
-        let mut unclean = Vec::new();
-        if release != Release::No {
-            unclean.extend(handle.release().await.err());
-        }
-        unclean.extend(handle.close().await.err());
-        unclean
+        let closed =
+            if release == Release::No { handle.close().await } else { handle.close_and_release().await };
+        closed.err().into_iter().collect()
     }
 
     /// Closes all volumes, then all pools, when the node ends; says what became of each. Those that do not answer are left as in a crash.

@@ -2,6 +2,7 @@
 
 use std::path::Path as FilePath;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster_node::{Failure, Order};
@@ -10,7 +11,7 @@ use shard_runtime::SystemClock;
 use uuid::Uuid;
 
 use super::driver::NodeDriver;
-use crate::backend::FoundDisk;
+use crate::backend::{FoundDisk, Whose};
 use crate::data_dir::DataDir;
 use crate::memory::{Machine, MemoryIscsi, MemorySmb};
 use crate::node::Node;
@@ -119,4 +120,30 @@ async fn an_order_that_is_dropped_leaves_nothing_open() {
     }
     assert!(iscsi.served.lock().contains("l"));
     node.close().await.expect("closed");
+}
+
+/// Nobody can be kept from such disks: what the next owner believes is that this one writes nothing any more, and owes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_on_disks_without_fences_is_let_go_of_only_when_all_of_it_was_closed_cleanly() {
+    for (volume, whose) in [("v", Whose::Free), ("unclean", Whose::Own)] {
+        let (dir, other) = (tempfile::tempdir().expect("temp dir"), tempfile::tempdir().expect("temp dir"));
+        let machine = Arc::new(Machine::default());
+        let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
+        *machine.found.lock() = ["a", "b"].map(disk).to_vec();
+        machine.unfenced.lock().insert("b".into());
+        let Bench { node, .. } = bench(dir.path(), &machine);
+        node.open().await;
+        let pool = of(json!({ "name": "p", "disks": ["a", "b"], "confirm": "p" }));
+        let pool = node.pool_create(pool).await.expect("pool").pool.guid;
+        let space = of(json!({ "name": volume, "size_bytes": 1 << 30 }));
+        node.volume_create(space).await.expect("volume");
+        node.path(pool).unfenced.store(true, Ordering::Release);
+        NodeDriver::new(node.clone()).step(pool, 50, Order::Stop).await.expect("stopped");
+        let other = machine.backends(other.path());
+        match (whose, other.pools.owner(pool, Vec::new()).await.expect("looked at")) {
+            (Whose::Free, Whose::Free) | (Whose::Own, Whose::Another { .. }) => {}
+            (_, found) => panic!("volume {volume}: to another node it is {found:?}"),
+        }
+        drop(node.close().await);
+    }
 }

@@ -94,6 +94,10 @@ impl UnitBackend for Noted {
         Vec::new()
     }
 
+    fn forget_lost_writes<'a>(&'a self, lun: &'a str, _: Option<String>) -> Work<'a, Vec<String>> {
+        Box::pin(std::future::ready(Err(Problem::new(Code::NotFound, lun))))
+    }
+
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations> {
         Box::pin(std::future::ready(Err(Problem::new(Code::NotFound, lun))))
     }

@@ -464,12 +464,12 @@ impl PoolHandle for SystemPool {
         })
     }
 
-    fn release(&self) -> Work<'_, ()> {
-        Box::pin(self.at_home(|pool| async move { pool.release().await }))
-    }
-
     fn close(&self) -> Work<'_, ()> {
         Box::pin(self.at_home(|pool| async move { pool.close().await }))
+    }
+
+    fn close_and_release(&self) -> Work<'_, ()> {
+        Box::pin(self.at_home(|pool| async move { pool.close_and_release().await }))
     }
 
     fn abandon(&self) -> Work<'_, ()> {

@@ -19,6 +19,23 @@ fn refused(lun: &str, problem: &Problem) -> Problem {
 }
 
 impl SystemUnits {
+    /// Gives the disk in a unit's image another size, on the shard of its file.
+    pub(super) async fn resize(&self, lun: &str, size: u64) -> Result<(), Problem> {
+        let found = {
+            let state = self.state.lock();
+            let entry = state.units.get(lun);
+            entry.and_then(|entry| Some((entry.volume.as_ref()?.shard(), entry.disk.image()?)))
+        };
+        let (shard, image) = found.ok_or_else(|| {
+            Problem::new(Code::WrongState, format!("The image of LUN {lun} is not open here."))
+                .todo("`holdfast status` says why.")
+        })?;
+        let resized = self.shards.run(shard, move || async move {
+            image.resize(size).await.map_err(|error| images::problem(&error))
+        });
+        resized.await
+    }
+
     /// Holds the images of these LUNs, of those that are open here.
     pub(super) async fn hold(&self, luns: Vec<String>) -> Result<Vec<Held>, Problem> {
         // In the order of their names, so that two who hold several do not wait for each other.

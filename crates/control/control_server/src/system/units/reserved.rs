@@ -65,6 +65,27 @@ impl SystemUnits {
         of.filter(|(_, initiators)| !initiators.is_empty()).collect()
     }
 
+    /// Forgets initiators that are to be told and are not connected, or this one of them, on the shard of the unit's file.
+    pub(super) async fn forget(&self, lun: &str, host: Option<String>) -> Result<Vec<String>, Problem> {
+        let found = {
+            let state = self.state.lock();
+            let entry = state.units.get(lun).filter(|entry| !entry.away);
+            entry.and_then(|entry| Some((entry.volume.as_ref()?.shard(), entry.unit.clone())))
+        };
+        let (shard, unit) = found.ok_or_else(|| {
+            Problem::new(Code::WrongState, format!("LUN {lun} is not open here."))
+                .todo("`holdfast status` says why. Try again when it is served.")
+        })?;
+        let forgotten =
+            self.shards.run(shard, move || async move { Ok(unit.forget_lost_writes(host.as_deref()).await) });
+        forgotten.await?.map_err(|error| {
+            Problem::new(
+                Code::Io,
+                format!("Nobody is forgotten: the volume of LUN {lun} does not take the change: {error}."),
+            )
+        })
+    }
+
     /// Ends what initiators hold of a unit, on the shard of its file.
     pub(super) async fn clear(&self, lun: &str) -> Result<LunReservations, Problem> {
         let not_here = || {
