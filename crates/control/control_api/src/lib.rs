@@ -142,7 +142,7 @@ pub use smb::{
 pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
 pub use status::{Acknowledgement, Counts, Issue, RequestMemory, Severity, Status, Verdict};
-pub use units::{human_bytes, many, parse_bytes};
+pub use units::{human_bytes, many, parse_bytes, with_article};
 pub use volume::{LogPlace, Provisioning, Resiliency, Volume, VolumeCreate, VolumeRename, VolumeUpdate};
 
 /// Prefix of every route.
