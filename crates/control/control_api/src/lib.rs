@@ -72,7 +72,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use access::{
-    ApiToken, ApiTokenCreate, ApiTokenCreated, AuditChange, AuditEntry, Login, Me, Proof, Role,
+    AUDIT_ENTRIES_MAX, ApiToken, ApiTokenCreate, ApiTokenCreated, AuditChange, AuditEntry, Login, Me, Proof,
+    Role,
 };
 pub use account::{
     Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
