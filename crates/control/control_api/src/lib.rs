@@ -76,7 +76,8 @@ pub use access::{
     Role,
 };
 pub use account::{
-    Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
+    AccountRename, HeldPermission, Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate,
+    UserGroupUpdate, UserUpdate,
 };
 pub use cache::{
     CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,

@@ -68,6 +68,7 @@ mod status;
 mod stopped;
 mod ties;
 pub(crate) use status::{headline, report};
+mod user_groups;
 mod volume_check;
 mod volume_names;
 mod volume_rename;
