@@ -134,13 +134,18 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 key: file(set.key)?,
                 operators: listed(set.operators),
                 viewers: listed(set.viewers),
+                confirm: None,
             };
             if update == HttpUpdate::default() {
                 return usage(
                     "say what to change: --listen, --name, --certificate and --key, --operators, --viewers.",
                 );
             }
-            let status: HttpStatus = context.client.patch("/http", &update).await?;
+            let status: HttpStatus = context
+                .confirmed(async |confirm| {
+                    context.client.patch("/http", &HttpUpdate { confirm, ..update.clone() }).await
+                })
+                .await?;
             context.show(&status, print)
         }
         Command::Token(command) => token(command, context).await,

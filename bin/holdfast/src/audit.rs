@@ -1,6 +1,6 @@
 //! `holdfast audit`: who has changed what.
 
-use control_api::{AuditChange, AuditEntry, human_bytes};
+use control_api::{AUDIT_ENTRIES_MAX, AuditChange, AuditEntry, List, human_bytes};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -12,23 +12,27 @@ use crate::units::time;
 const FIELDS: usize = 4;
 const VALUE_CHARS: usize = 40;
 
-/// Show who has changed what: the newest entries, the newest last. With --json, all fields that were changed.
+/// Show who has changed what: the newest entries, in the order of time, so that the newest is the last, in the table and in JSON. With
+/// --json, all fields that were changed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How many entries; at most 100,000.
-    #[arg(long, default_value_t = 100, value_name = "N")]
+    /// How many entries, from 1 to 100000.
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(AUDIT_ENTRIES_MAX)))]
     limit: u32,
 }
 
 pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
     let path = format!("/audit?limit={}", args.limit);
-    context.show_list(&path, print).await
+    let mut list: List<AuditEntry> = context.client.get(&path).await?;
+    // The node gives the newest first.
+    list.items.reverse();
+    context.show(&list, |list| print(&list.items))
 }
 
 fn print(entries: &[AuditEntry]) {
     let headings = ["TIME (UTC)", "WHO", "FROM", "REQUEST", "OBJECT", "RESULT", "CHANGED"];
     let mut table = Table::new(&headings, "Nothing has been changed yet.");
-    for entry in entries.iter().rev() {
+    for entry in entries {
         table.row([
             time(entry.time),
             entry.who.clone(),

@@ -322,8 +322,8 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             context.show(&done, |done| outln!("{}", done.message))
         }
         Command::Delete { lun, keep_file } => {
-            let path = Query::new(format!("/luns/{}", segment(&lun)))
-                .with("keep_file", if keep_file { "true" } else { "false" });
+            let path = Query::new(format!("/luns/{}", segment(&lun)));
+            let path = if keep_file { path.with("keep_file", "true") } else { path };
             let done: Done = context
                 .confirmed(async |confirm| client.delete(path.as_str(), &Confirm { confirm }).await)
                 .await?;

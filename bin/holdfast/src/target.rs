@@ -187,7 +187,12 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         Command::Discovery { chap } => {
             let iscsi: IscsiConfig = match chap {
                 Some(chap) => {
-                    client.patch("/iscsi", &IscsiUpdate { discovery_chap: Some(chap.is_on()) }).await?
+                    let discovery_chap = Some(chap.is_on());
+                    context
+                        .confirmed(async |confirm| {
+                            client.patch("/iscsi", &IscsiUpdate { discovery_chap, confirm }).await
+                        })
+                        .await?
                 }
                 None => client.get("/iscsi").await?,
             };

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, Password, PasswordChange, User, UserCreate, UserUpdate};
+use control_api::{AccountRename, Confirm, Done, Password, PasswordChange, User, UserCreate, UserUpdate};
 use control_client::segment;
 use serde_json::json;
 
@@ -36,7 +36,14 @@ pub(crate) enum Command {
         #[command(flatten)]
         password: Source,
     },
-    /// Change a user. The sessions of one that is disabled end.
+    /// Give a user another name; it stays who it is, with its permissions, groups and sessions.
+    Rename {
+        /// The user.
+        name: String,
+        /// The new name, by which it logs in from now on; at most 20 characters.
+        new_name: String,
+    },
+    /// Change a user. The sessions of one that is disabled end, after a question.
     Set {
         /// The user.
         name: String,
@@ -53,7 +60,7 @@ pub(crate) enum Command {
         #[arg(long, conflicts_with = "disable")]
         enable: bool,
     },
-    /// Set a user's password; asks for it. Sessions go on, unless they are to end.
+    /// Set a user's password; asks for it. Sessions of shares go on, unless they are to end; those with the management end.
     Passwd {
         /// The user.
         name: String,
@@ -119,13 +126,21 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let request = UserCreate { name, full_name, comment, disabled, groups, password };
             show(client.post("/users", &request).await?)
         }
+        Command::Rename { name, new_name } => {
+            show(client.put(&format!("{}/name", path(&name)), &AccountRename { name: new_name }).await?)
+        }
         Command::Set { name, full_name, comment, disable, enable } => {
             let disabled = (disable || enable).then_some(disable);
-            let update = UserUpdate { full_name, comment, disabled };
+            let update = UserUpdate { full_name, comment, disabled, confirm: None };
             if update == UserUpdate::default() {
                 return usage("say what to change: --full-name, --comment, --disable or --enable.");
             }
-            show(client.patch(&path(&name), &update).await?)
+            let changed = context
+                .confirmed(async |confirm| {
+                    client.patch(&path(&name), &UserUpdate { confirm, ..update.clone() }).await
+                })
+                .await?;
+            show(changed)
         }
         Command::Passwd { name, end_sessions, password } => {
             let change = PasswordChange { password: password.read()?, end_sessions };

@@ -1,7 +1,7 @@
 //! `holdfast group …`: groups of users. Those of initiators are in `group`.
 
 use clap::Subcommand;
-use control_api::{Confirm, Done, UserGroup, UserGroupCreate, UserGroupUpdate};
+use control_api::{AccountRename, Confirm, Done, UserGroup, UserGroupCreate, UserGroupUpdate};
 use control_client::segment;
 
 use crate::context::Context;
@@ -30,7 +30,14 @@ pub(crate) enum Command {
         #[arg(required = true)]
         members: Vec<String>,
     },
-    /// Take users or groups out; counts from their next sessions on.
+    /// Give a group another name; it stays what it is, with its members, permissions and roles.
+    Rename {
+        /// The group.
+        name: String,
+        /// The new name.
+        new_name: String,
+    },
+    /// Take users or groups out; counts from their next sessions on. Sessions with the management that this ends, it asks about first.
     Remove {
         /// The group.
         name: String,
@@ -49,18 +56,29 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     let client = &context.client;
     let path = |name: &str| format!("/user-groups/{}", segment(name));
     let show = |group: UserGroup| context.show(&group, |group| print(std::slice::from_ref(group)));
+    let change = async |name: String, update: UserGroupUpdate| -> CliResult {
+        let changed = context
+            .confirmed(async |confirm| {
+                client.patch(&path(&name), &UserGroupUpdate { confirm, ..update.clone() }).await
+            })
+            .await?;
+        show(changed)
+    };
     match command {
         Command::List => context.show_list("/user-groups", print).await,
         Command::Create { name, members, comment } => {
             show(client.post("/user-groups", &UserGroupCreate { name, comment, members }).await?)
         }
+        Command::Rename { name, new_name } => {
+            show(client.put(&format!("{}/name", path(&name)), &AccountRename { name: new_name }).await?)
+        }
         Command::Add { name, members } => {
             let update = UserGroupUpdate { add: members, ..UserGroupUpdate::default() };
-            show(client.patch(&path(&name), &update).await?)
+            change(name, update).await
         }
         Command::Remove { name, members } => {
             let update = UserGroupUpdate { remove: members, ..UserGroupUpdate::default() };
-            show(client.patch(&path(&name), &update).await?)
+            change(name, update).await
         }
         Command::Delete { name } => {
             let done: Done = context

@@ -129,8 +129,8 @@ function HttpDialog({ now, onClose }: { now: HttpStatus; onClose: () => void }) 
           <li>Who is taken out of a group has no access from that moment on.</li>
         </ul>
       )}
-      submit={async () => {
-        await ask(api.PATCH("/v1/http", { body: { listen: changed(addresses, now.listen), operators: changed(operators, now.operators), viewers: changed(viewers, now.viewers) } }));
+      submit={async (confirm) => {
+        await ask(api.PATCH("/v1/http", { body: { confirm, listen: changed(addresses, now.listen), operators: changed(operators, now.operators), viewers: changed(viewers, now.viewers) } }));
         return "The API is changed.";
       }}
     >

@@ -44,7 +44,7 @@ export default function Settings() {
                         button: "Change",
                         asks: false,
                         means: now.discovery_chap ? "A host is told of the targets that have a LUN for the name that it gives." : "Initiators must prove themselves before they are told of any target; while no target has a user, none is told of.",
-                        call: () => ask(api.PATCH("/v1/iscsi", { body: { discovery_chap: !now.discovery_chap } })),
+                        call: (confirm) => ask(api.PATCH("/v1/iscsi", { body: { discovery_chap: !now.discovery_chap, confirm } })),
                         done: "Discovery is changed.",
                       })}
                     >

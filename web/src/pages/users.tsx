@@ -135,22 +135,35 @@ export function UserDialog({ onClose, then }: { onClose: () => void; then?: (nam
   );
 }
 
+/** Names that users and groups have: they share one set. */
+function useTaken(): string[] {
+  const users = useUsers();
+  const groups = useUserGroups();
+  return [...(users.data?.items ?? []), ...(groups.data?.items ?? [])].map((one) => one.name);
+}
+
 function EditUserDialog({ user, onClose }: { user: User; onClose: () => void }) {
+  const [name, setName] = useState(user.name);
   const [fullName, setFullName] = useState(user.full_name);
   const [comment, setComment] = useState(user.comment);
   const [disabled, setDisabled] = useState(user.disabled);
+  const taken = useTaken();
+  const wrong = name === user.name ? null : wrongName(name, taken.filter((other) => other !== user.name)) ?? (name.length > 20 ? "At most 20 characters." : null);
   return (
     <FormDialog
       title={`Change user ${user.name}`}
       button="Save"
       onClose={onClose}
-      wrong={false}
-      preview={disabled !== user.disabled && <p>{disabled ? `${user.name} cannot log in any more.` : `${user.name} can log in again.`}</p>}
-      submit={async () => {
-        await ask(api.PATCH("/v1/users/{user}", { params: { path: { user: user.name } }, body: { full_name: fullName, comment, disabled } }));
-        return `User ${user.name} is changed.`;
+      wrong={wrong !== null}
+      preview={(name !== user.name && <p>{name} is who {user.name} was: with the same rights, groups and sessions.</p>) || disabled !== user.disabled && <p>{disabled ? `${user.name} cannot log in any more.` : `${user.name} can log in again.`}</p>}
+      submit={async (confirm) => {
+        // Another name last: all else goes by the one that it has. What has been changed already is changed to the same when it is confirmed.
+        await ask(api.PATCH("/v1/users/{user}", { params: { path: { user: user.name } }, body: { full_name: fullName, comment, disabled, confirm } }));
+        if (name !== user.name) await ask(api.PUT("/v1/users/{user}/name", { params: { path: { user: user.name } }, body: { name } }));
+        return `User ${name} is changed.`;
       }}
     >
+      <Field label="Name" value={name} onChange={setName} wrong={wrong} required />
       <Field label="Full name" value={fullName} onChange={setFullName} autoFocus />
       <Field label="Comment" value={comment} onChange={setComment} />
       <Check value={disabled} onChange={setDisabled}>Disabled: it may not log in</Check>
@@ -218,22 +231,27 @@ function GroupDialog({ onClose }: { onClose: () => void }) {
 }
 
 function MembersDialog({ group, onClose }: { group: UserGroup; onClose: () => void }) {
+  const [name, setName] = useState(group.name);
   const [members, setMembers] = useState<string[]>(group.members);
   const [comment, setComment] = useState(group.comment);
   const add = members.filter((name) => !group.members.includes(name));
   const remove = group.members.filter((name) => !members.includes(name));
+  const taken = useTaken();
+  const wrong = name === group.name ? null : wrongName(name, taken.filter((other) => other !== group.name));
   return (
     <FormDialog
       title={`Change group ${group.name}`}
       button="Save"
       onClose={onClose}
-      wrong={false}
+      wrong={wrong !== null}
       preview={<p>{add.length || remove.length ? [add.length && `${add.join(", ")} joins.`, remove.length && `${remove.join(", ")} leaves.`].filter(Boolean).join(" ") : "Nobody joins or leaves."} It counts from their next sessions on.</p>}
-      submit={async () => {
-        await ask(api.PATCH("/v1/user-groups/{group}", { params: { path: { group: group.name } }, body: { add, remove, comment: comment === group.comment ? undefined : comment } }));
-        return `Group ${group.name} is changed.`;
+      submit={async (confirm) => {
+        await ask(api.PATCH("/v1/user-groups/{group}", { params: { path: { group: group.name } }, body: { add, remove, comment: comment === group.comment ? undefined : comment, confirm } }));
+        if (name !== group.name) await ask(api.PUT("/v1/user-groups/{group}/name", { params: { path: { group: group.name } }, body: { name } }));
+        return `Group ${name} is changed.`;
       }}
     >
+      {!group.built_in && <Field label="Name" value={name} onChange={setName} wrong={wrong} required />}
       {!group.built_in && <Field label="Comment" value={comment} onChange={setComment} />}
       <Members picked={members} onChange={setMembers} />
     </FormDialog>

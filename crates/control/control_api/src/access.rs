@@ -132,6 +132,9 @@ impl fmt::Debug for ApiTokenCreated {
     }
 }
 
+/// Most entries of the record of changes that can be asked for at once.
+pub const AUDIT_ENTRIES_MAX: u32 = 100_000;
+
 /// A change that somebody has asked for, and what became of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditEntry {
@@ -139,6 +142,9 @@ pub struct AuditEntry {
     pub time: u64,
     /// Who: a user, a token's name and id, or the number of a user of the machine.
     pub who: String,
+    /// The SID of the user, whatever the user is called later; absent where no user has asked, or another node has told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
     /// How that was proven; absent where it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<Proof>,
@@ -151,7 +157,8 @@ pub struct AuditEntry {
     pub operation: String,
     /// Method and path, without the query.
     pub request: String,
-    /// What it is about, where the request says more than the path: a name, a path, a disk.
+    /// What it is about: the names that are in the path, and what else the request names, as a path or a disk. Of a user or group with the
+    /// SID, as another one may have had the name, or get it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub object: String,
     /// The HTTP status; 0 where the client went away before it was answered.

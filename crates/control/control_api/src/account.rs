@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::{Role, ShareRight};
+
 /// A password on its way in. Never comes out.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -39,6 +41,26 @@ pub struct User {
     pub groups: Vec<String>,
     /// Sessions that it has.
     pub sessions: u64,
+    /// The permissions for shares that are its own, not those of its groups; they go when the user is deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<HeldPermission>,
+}
+
+/// What a share lets a user or group do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldPermission {
+    /// The share.
+    pub share: String,
+    /// What may be done there.
+    pub right: ShareRight,
+}
+
+/// Gives a user or a group another name. It stays who it is: the SID is the same, and so permissions, memberships and sessions go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AccountRename {
+    /// The new name, by which a user logs in from now on; no other user or group has it.
+    pub name: String,
 }
 
 /// Makes a user.
@@ -76,6 +98,9 @@ pub struct UserUpdate {
     /// Whether it may not be used; its sessions end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
+    /// Confirms that sessions end: the name that the node has asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// Sets a user's password.
@@ -102,6 +127,15 @@ pub struct UserGroup {
     pub built_in: bool,
     /// Its members, by name; by SID where nobody here has it.
     pub members: Vec<String>,
+    /// The groups that name it as a member.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// The permissions for shares that are its own; they go when the group is deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub permissions: Vec<HeldPermission>,
+    /// The roles of the API that it gives its members; they go with it, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<Role>,
 }
 
 /// Makes a group of users.
@@ -129,4 +163,7 @@ pub struct UserGroupUpdate {
     pub add: Vec<String>,
     /// Members to take out.
     pub remove: Vec<String>,
+    /// Confirms that sessions end: the name that the node has asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::smb_check::check_shares;
 use crate::{
     AuthConfig, CONFIG_SCHEMA, Code, Config, DiskConfig, ISCSI_DISK, LunConfig, PolicyConfig, PoolConfig,
-    Problem, ServiceAddress,
+    Problem, ServiceAddress, with_article,
 };
 
 /// Longest name of a pool, volume, LUN or group, in bytes. What fits a table and a path component.
@@ -40,7 +40,7 @@ pub fn check_name(what: &str, name: &str) -> Result<(), Problem> {
         || !name.chars().all(plain)
         || name.starts_with(['.', '-'])
     {
-        return Err(wrong(format!("{name:?} can't be the name of a {what}.")).todo(format!(
+        return Err(wrong(format!("{name:?} can't be the name of {}.", with_article(what))).todo(format!(
             "Use 1 to {MAX_NAME_BYTES} letters, digits, '-', '_' or '.', starting with a letter or digit."
         )));
     }
@@ -114,7 +114,11 @@ fn check_auth(auth: &AuthConfig, target: &str, groups: &BTreeSet<&str>) -> Resul
                 "target {target}: there is no initiator group {group} for CHAP user {}.",
                 user.user
             ))
-            .todo("Make it with `holdfast initiator-group create`, or take the user away first."));
+            .todo(format!(
+                "Make it with `holdfast initiator-group create {group}`, or have the user bound to others: \
+                 `holdfast target set-user {target} {} --group GROUP`.",
+                user.user
+            )));
         }
     }
     if let Some(mutual) = &auth.mutual {
@@ -259,7 +263,7 @@ impl Config {
         }
         unique("lun", self.luns.iter().map(|lun| lun.name.as_str()))?;
         let mut files: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut numbers = BTreeSet::new();
+        let mut numbers = BTreeMap::new();
         for lun in &self.luns {
             check_lun(lun, &groups, &targets)?;
             let others = files.entry((&lun.volume, upcase::upper(&lun.path))).or_default();
@@ -275,11 +279,20 @@ impl Config {
             }
             others.push(lun.volume_guid);
             for map in &lun.map {
-                if !numbers.insert((&map.target, map.number, &map.group)) {
+                let other = numbers.insert((&map.target, map.number, &map.group), &lun.name);
+                if let Some(other) = other.filter(|other| **other != lun.name) {
                     return Err(wrong(format!(
-                        "lun {}: number {} of target {} is taken for group {}.",
+                        "luns {other} and {}: both are number {} of target {} for initiator group {}.",
                         lun.name, map.number, map.target, map.group
-                    )));
+                    ))
+                    .todo("Give one of them another number."));
+                }
+                if other.is_some() {
+                    return Err(wrong(format!(
+                        "lun {}: it is number {} of target {} for initiator group {} twice.",
+                        lun.name, map.number, map.target, map.group
+                    ))
+                    .todo("Say it once."));
                 }
             }
         }
@@ -425,7 +438,7 @@ mod tests {
                 other.path = "/LUNS/L1".into();
                 c.luns.push(other);
             }),
-            ("is taken for group", |c| {
+            ("both are number 16383", |c| {
                 let mut other = c.luns[0].clone();
                 other.name = "l2".into();
                 other.path = "/luns/l2".into();

@@ -59,6 +59,9 @@ pub struct HttpUpdate {
     /// Groups of users whose members are viewers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub viewers: Option<Vec<String>>,
+    /// Confirms that sessions end: the name that the node has asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// The certificate that clients are shown.

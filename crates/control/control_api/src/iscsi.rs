@@ -81,6 +81,9 @@ pub struct IscsiUpdate {
     /// Whether discovery asks for CHAP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery_chap: Option<bool>,
+    /// Confirms that initiators which are logged in are told of no target any more: `discovery`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// A target.

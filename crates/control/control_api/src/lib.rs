@@ -72,10 +72,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use access::{
-    ApiToken, ApiTokenCreate, ApiTokenCreated, AuditChange, AuditEntry, Login, Me, Proof, Role,
+    AUDIT_ENTRIES_MAX, ApiToken, ApiTokenCreate, ApiTokenCreated, AuditChange, AuditEntry, Login, Me, Proof,
+    Role,
 };
 pub use account::{
-    Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate, UserGroupUpdate, UserUpdate,
+    AccountRename, HeldPermission, Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate,
+    UserGroupUpdate, UserUpdate,
 };
 pub use cache::{
     CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
@@ -143,7 +145,7 @@ pub use smb::{
 pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
 pub use status::{Acknowledgement, Counts, Issue, RequestMemory, Severity, Status, Verdict};
-pub use units::{human_bytes, many, parse_bytes};
+pub use units::{human_bytes, many, parse_bytes, with_article};
 pub use volume::{LogPlace, Provisioning, Resiliency, Volume, VolumeCreate, VolumeRename, VolumeUpdate};
 
 /// Prefix of every route.

@@ -420,8 +420,11 @@ pub struct SmbOpen {
 /// What a session has more when it is one of SMB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SmbSession {
-    /// The user.
+    /// The user, by the name that it had when the session began.
     pub user: String,
+    /// The user's SID, which stays when it gets another name; empty where nobody has said who it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sid: String,
     /// What the client calls its machine; not proven.
     pub workstation: String,
     /// The version of the protocol.

@@ -33,16 +33,22 @@ fn check_netbios(what: &str, name: &str) -> Result<(), Problem> {
 /// # Errors
 /// Says what is wrong with it.
 pub fn check_share_name(name: &str) -> Result<(), Problem> {
-    let bad = |why: &str| Err(wrong(format!("{name:?} can't be the name of a share: {why}.")));
-    if name.is_empty() || name.encode_utf16().count() > SHARE_NAME_MAX {
-        return bad("it has 1 to 80 characters");
+    let bad = |why: String, todo: &str| {
+        Err(wrong(format!("{name:?} can't be the name of a share: {why}.")).todo(todo))
+    };
+    let length = name.encode_utf16().count();
+    if !(1..=SHARE_NAME_MAX).contains(&length) {
+        return bad(format!("it has {length} characters"), "Use 1 to 80 characters.");
     }
-    if name.chars().any(|c| c.is_control() || r#"\/[]:|<>+=;,*?""#.contains(c)) {
-        return bad("it contains none of \\ / [ ] : | < > + = ; , * ? \"");
+    if let Some(c) = name.chars().find(|c| c.is_control() || r#"\/[]:|<>+=;,*?""#.contains(*c)) {
+        return bad(
+            format!("it contains {c:?}"),
+            "Use none of \\ / [ ] : | < > + = ; , * ? \" in it. Which folder it shows says `--folder`, and is no part of its name.",
+        );
     }
     let reserved = ["IPC$", "PIPE", "MAILSLOT", "GLOBAL"];
     if reserved.iter().any(|word| name.eq_ignore_ascii_case(word)) {
-        return bad("it is reserved");
+        return bad("it is reserved".to_owned(), "Choose another name.");
     }
     Ok(())
 }
@@ -214,7 +220,7 @@ mod tests {
             ("no interface", |c| c.smb.interfaces.push("not an interface at all".into())),
             ("no address or network", |c| c.smb.constraints[0].clients = "10.0.0.0/33".into()),
             ("reserved", |c| c.shares[0].name = "ipc$".into()),
-            ("none of", |c| c.shares[0].name = "a/b".into()),
+            ("it contains '/'", |c| c.shares[0].name = "a/b".into()),
             ("case does not count", |c| {
                 let mut other = c.shares[0].clone();
                 other.name = "VMSTORE".into();

@@ -52,6 +52,13 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A thing of which there are several: `a disk`, `an initiator group`.
+#[must_use]
+pub fn with_article(what: &str) -> String {
+    let article = if what.starts_with(['a', 'e', 'i', 'o', 'A', 'E', 'I', 'O']) { "an" } else { "a" };
+    format!("{article} {what}")
+}
+
 /// A number of things: `1 disk`, `2 disks`.
 #[must_use]
 pub fn many(count: u64, what: &str) -> String {

@@ -12,6 +12,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod fields;
+pub(crate) mod order;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

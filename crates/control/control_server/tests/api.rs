@@ -223,9 +223,10 @@ async fn what_has_stopped_is_opened_again_when_its_disks_are_back() {
         let (status, _, problem) = send(&node, "PUT", &path, &format!("{{\"rules\":[{rules}]}}")).await;
         assert!(status < 300, "{id}: {problem}");
     };
-    for (path, what) in
-        [("/v1/shares", "{\"name\":\"s\"}"), ("/v1/luns", "{\"name\":\"l\",\"size_bytes\":4096}")]
-    {
+    for (path, what) in [
+        ("/v1/shares", "{\"name\":\"s\",\"permissions\":[{\"who\":\"Everyone\",\"right\":\"read\"}]}"),
+        ("/v1/luns", "{\"name\":\"l\",\"size_bytes\":4096}"),
+    ] {
         let (status, _, problem) = send(&node, "POST", path, what).await;
         assert!(status < 300, "{path}: {problem}");
     }

@@ -75,6 +75,7 @@ codes! {
     Redundancy "redundancy" "Data of a volume has fewer copies than promised, or cannot be read.",
     RepairStalled "repair-stalled" "Copies are to be restored, and nothing has been copied for a while.",
     ShareNotContinuous "share-not-continuous" "A share on a pool that moves between nodes is not continuously available.",
+    ShareNobody "share-nobody" "Nobody may connect to a share.",
     ShareNotServed "share-not-served" "A share is not served.",
     ShareUnknownName "share-unknown-name" "A share names a user or group that there is not.",
     ShareVolumeDamaged "share-volume-damaged" "A part of what a share serves is not there.",

@@ -26,6 +26,7 @@ mod headline;
 mod lost_writes;
 mod parts;
 mod reservations;
+mod shares;
 mod space;
 mod stall;
 
@@ -40,6 +41,7 @@ pub use headline::{headline, sort};
 pub use lost_writes::of_lost_writes;
 pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
 pub use reservations::of_reservations;
+pub use shares::of_shares_of_nobody;
 pub use space::{no_room, of_fullness, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
 

@@ -9,6 +9,7 @@ pub(crate) const SRVSVC: Interface = Interface {
     name: "srvsvc",
     syntax: Syntax::new(0x4b32_4fc8, 0x1670, 0x01d3, [0x12, 0x78, 0x5a, 0x47, 0xbf, 0x6e, 0xe1, 0x88], 3, 0),
     operations: srvsvc::OPERATIONS,
+    unserved_changes: srvsvc::UNSERVED_CHANGES,
 };
 
 /// 6bffd098-a112-3610-9833-46c3f87e345a (MS-WKST 1.9).
@@ -16,6 +17,7 @@ pub(crate) const WKSSVC: Interface = Interface {
     name: "wkssvc",
     syntax: Syntax::new(0x6bff_d098, 0xa112, 0x3610, [0x98, 0x33, 0x46, 0xc3, 0xf8, 0x7e, 0x34, 0x5a], 1, 0),
     operations: wkssvc::OPERATIONS,
+    unserved_changes: &[],
 };
 
 /// 12345778-1234-abcd-ef00-0123456789ab (MS-LSAD 1.9, MS-LSAT 1.9).
@@ -23,6 +25,7 @@ pub(crate) const LSARPC: Interface = Interface {
     name: "lsarpc",
     syntax: Syntax::new(0x1234_5778, 0x1234, 0xabcd, [0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xab], 0, 0),
     operations: lsarpc::OPERATIONS,
+    unserved_changes: lsarpc::UNSERVED_CHANGES,
 };
 
 /// 12345778-1234-abcd-ef00-0123456789ac (MS-SAMR 1.9).
@@ -30,6 +33,7 @@ pub(crate) const SAMR: Interface = Interface {
     name: "samr",
     syntax: Syntax::new(0x1234_5778, 0x1234, 0xabcd, [0xef, 0x00, 0x01, 0x23, 0x45, 0x67, 0x89, 0xac], 1, 0),
     operations: samr::OPERATIONS,
+    unserved_changes: samr::UNSERVED_CHANGES,
 };
 
 /// A pipe and what answers there.

@@ -4,11 +4,11 @@ use smb_protocol::NtStatus;
 use smb_protocol::security::sid::Sid;
 
 use crate::client::RpcClient;
-use crate::error::Fault;
+use crate::error::{Fault, Win32};
 use crate::handles::{Handles, Name, Object};
 use crate::ndr::{NdrIn, NdrOut};
 use crate::pdu::Syntax;
-use crate::view::ServerView;
+use crate::view::{Attempt, ServerView};
 
 /// An operation of an interface.
 pub(crate) struct Operation {
@@ -32,6 +32,8 @@ pub(crate) struct Interface {
     pub(crate) name: &'static str,
     pub(crate) syntax: Syntax,
     pub(crate) operations: &'static [Operation],
+    /// Operations of the specification that change something and are not served: who asks for them is told of.
+    pub(crate) unserved_changes: &'static [(u16, &'static str)],
 }
 
 impl Interface {
@@ -45,8 +47,13 @@ impl Interface {
     /// # Errors
     /// OP_RANGE for one that there is not, and the operation's.
     pub(crate) fn run(&self, call: &mut Call<'_>, number: u16, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
-        let found = self.operations.iter().find(|operation| operation.number == number);
-        (found.ok_or(Fault::OP_RANGE)?.run)(call, r)
+        if let Some(found) = self.operations.iter().find(|operation| operation.number == number) {
+            return (found.run)(call, r);
+        }
+        if let Some((_, name)) = self.unserved_changes.iter().find(|change| change.0 == number) {
+            call.refused(name, "", Win32::NOT_SUPPORTED);
+        }
+        Err(Fault::OP_RANGE)
     }
 }
 
@@ -61,6 +68,12 @@ impl Call<'_> {
     /// Whether somebody who is not an administrator asks.
     pub(crate) fn is_plain_user(&self) -> bool {
         !self.client.is_administrator
+    }
+
+    /// A change is refused, before the view is asked for it.
+    pub(crate) fn refused(&self, operation: &'static str, object: &str, why: Win32) -> Win32 {
+        self.view.change_refused(self.client, &Attempt { operation, object, why });
+        why
     }
 
     pub(crate) fn open(&mut self, object: Object) -> Result<Name, NtStatus> {

@@ -35,6 +35,20 @@ pub(crate) const OPERATIONS: &[Operation] = operations! {
     77 LsarLookupNames4 => |call, r| lookup_names::lookup(call, r, lookup_names::Version::Names4);
 };
 
+/// Changes that are not served.
+pub(crate) const UNSERVED_CHANGES: &[(u16, &str)] = &[
+    (4, "LsarSetSecurityObject"),
+    (8, "LsarSetInformationPolicy"),
+    (10, "LsarCreateAccount"),
+    (19, "LsarAddPrivilegesToAccount"),
+    (20, "LsarRemovePrivilegesFromAccount"),
+    (24, "LsarSetSystemAccessAccount"),
+    (34, "LsarDeleteObject"),
+    (37, "LsarAddAccountRights"),
+    (38, "LsarRemoveAccountRights"),
+    (47, "LsarSetInformationPolicy2"),
+];
+
 /// Takes a handle of the policy; another one is a client's mistake that has a status.
 fn policy_handle(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<Result<(), NtStatus>, Fault> {
     Ok(match call.object(r)? {

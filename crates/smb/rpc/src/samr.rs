@@ -58,6 +58,35 @@ pub(crate) const OPERATIONS: &[Operation] = operations! {
     65 SamrRidToSid => |call, r| domains::rid_to_sid(call, r);
 };
 
+/// Changes that are not served.
+pub(crate) const UNSERVED_CHANGES: &[(u16, &str)] = &[
+    (2, "SamrSetSecurityObject"),
+    (9, "SamrSetInformationDomain"),
+    (10, "SamrCreateGroupInDomain"),
+    (12, "SamrCreateUserInDomain"),
+    (14, "SamrCreateAliasInDomain"),
+    (21, "SamrSetInformationGroup"),
+    (22, "SamrAddMemberToGroup"),
+    (23, "SamrDeleteGroup"),
+    (24, "SamrRemoveMemberFromGroup"),
+    (26, "SamrSetMemberAttributesOfGroup"),
+    (29, "SamrSetInformationAlias"),
+    (30, "SamrDeleteAlias"),
+    (31, "SamrAddMemberToAlias"),
+    (32, "SamrRemoveMemberFromAlias"),
+    (35, "SamrDeleteUser"),
+    (37, "SamrSetInformationUser"),
+    (38, "SamrChangePasswordUser"),
+    (45, "SamrRemoveMemberFromForeignDomain"),
+    (50, "SamrCreateUser2InDomain"),
+    (52, "SamrAddMultipleMembersToAlias"),
+    (53, "SamrRemoveMultipleMembersFromAlias"),
+    (54, "SamrOemChangePasswordUser2"),
+    (55, "SamrUnicodeChangePasswordUser2"),
+    (58, "SamrSetInformationUser2"),
+    (66, "SamrSetDSRMPassword"),
+];
+
 /// A handle's domain, or a status for one of another kind.
 fn domain(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<Result<Sid, NtStatus>, Fault> {
     Ok(match call.object(r)? {

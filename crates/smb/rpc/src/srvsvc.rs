@@ -45,6 +45,16 @@ pub(crate) const OPERATIONS: &[Operation] = operations! {
     38 NetrShareDelCommit => |call, r| shares::delete_commit(call, r);
 };
 
+/// Changes that are not served.
+pub(crate) const UNSERVED_CHANGES: &[(u16, &str)] = &[
+    (22, "NetrServerSetInfo"),
+    (25, "NetrServerTransportAdd"),
+    (27, "NetrServerTransportDel"),
+    (40, "NetrpSetFileSecurity"),
+    (41, "NetrServerTransportAddEx"),
+    (53, "NetrServerTransportDelEx"),
+];
+
 /// The arguments behind the server's name, which is the first of almost all; as the client knows it, and nothing depends on it.
 fn named<'r, 'a>(r: &'r mut NdrIn<'a>) -> Result<&'r mut NdrIn<'a>, Fault> {
     r.wide_pointer()?;

@@ -171,6 +171,17 @@ pub struct Connection {
     pub seconds: u32,
 }
 
+/// A change that a client has asked for, and that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt<'a> {
+    /// The specification's name of the operation.
+    pub operation: &'static str,
+    /// What it was to change, as the client calls it; empty where that is not known.
+    pub object: &'a str,
+    /// What the client is told; [`Win32::NOT_SUPPORTED`] also where a fault says that there is no such operation.
+    pub why: Win32,
+}
+
 /// The node, as the interfaces see it.
 pub trait ServerView: Send + Sync {
     /// The server itself.
@@ -214,6 +225,10 @@ pub trait ServerView: Send + Sync {
     /// # Errors
     /// Likewise.
     fn remove_share(&self, client: &RpcClient, name: &str) -> Result<(), Win32>;
+
+    /// Somebody's request for a change was refused before it came to one of the functions that change something. `attempt` holds what the
+    /// client said, which may be anything. For a record of what was tried; what it says in the end is told to the client by others.
+    fn change_refused(&self, _: &RpcClient, _: &Attempt<'_>) {}
 
     /// All sessions.
     fn sessions(&self) -> Vec<Session>;

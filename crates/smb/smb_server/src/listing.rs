@@ -63,8 +63,10 @@ pub struct TreeInfo {
 pub struct SessionInfo {
     /// Its number.
     pub id: u64,
-    /// The user.
+    /// The user, by the name that it had when the session began.
     pub user: String,
+    /// Who the user is; `None` where nobody has said who it is.
+    pub sid: Option<Sid>,
     /// What the client calls its machine; not proven.
     pub workstation: String,
     /// The version of the protocol.
@@ -111,6 +113,7 @@ impl SessionInfo {
         Self {
             id: session.id,
             user: user.name(),
+            sid: (!user.name().is_empty()).then_some(user.token.user),
             workstation: user.workstation.clone(),
             dialect: session.terms.dialect,
             cipher: session.terms.cipher,

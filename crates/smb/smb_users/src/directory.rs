@@ -195,6 +195,13 @@ impl Directory {
             .map(|(_, authority, name)| named(authority, name, PrincipalKind::WellKnown))
     }
 
+    /// Somebody's name with the SID, or the SID of whom nobody here knows.
+    #[must_use]
+    pub fn called(&self, sid: Sid) -> String {
+        let name = self.find_sid(sid).map(|found| found.name).filter(|name| !name.is_empty());
+        name.map_or_else(|| sid.to_string(), |name| format!("{name} ({sid})"))
+    }
+
     fn free_name(&self, name: &str) -> Result<(), UsersError> {
         let wanted = upper(name);
         let taken = self.names.contains_key(&wanted)
@@ -352,15 +359,49 @@ impl Directory {
         if !(foreign || self.find_sid(member).is_some()) {
             return Err(UsersError::NoPrincipal(member.to_string()));
         }
+        let into = self.group_mut(group)?.sid;
+        if let Some(chain) = self.chain(member, into) {
+            return Err(UsersError::Circle { group: group.to_owned(), chain });
+        }
         let found = self.group_mut(group)?;
         if found.members.len() >= MEMBERS_MAX {
             return Err(UsersError::Full("members of this group"));
         }
         match found.members.binary_search(&member) {
-            Err(at) if found.sid != member => found.members.insert(at, member),
-            _ => return Err(UsersError::Member { group: group.to_owned(), member: member.to_string() }),
+            Err(at) => found.members.insert(at, member),
+            Ok(_) => {
+                return Err(UsersError::Member { group: group.to_owned(), member: self.called(member) });
+            }
         }
         Ok(())
+    }
+
+    /// The names of the groups that lead from `outer`, by way of members that are groups, to `inner`, both among them; `None` where `inner` is
+    /// not in `outer`. A group is in itself.
+    fn chain(&self, outer: Sid, inner: Sid) -> Option<Vec<String>> {
+        // Each group by the one that it was found in. What was found is not looked at again, so this ends in a circle, too.
+        let mut found: BTreeMap<Sid, Option<Sid>> = BTreeMap::from([(outer, None)]);
+        let mut waiting = vec![outer];
+        while let Some(sid) = waiting.pop().filter(|sid| *sid != inner) {
+            for member in self.groups.get(&sid).iter().flat_map(|group| &group.members) {
+                if self.groups.contains_key(member) && !found.contains_key(member) {
+                    found.insert(*member, Some(sid));
+                    waiting.push(*member);
+                }
+            }
+            if found.contains_key(&inner) {
+                break;
+            }
+        }
+        let mut at = found.contains_key(&inner).then_some(inner);
+        at?;
+        let mut chain = Vec::new();
+        while let Some(sid) = at {
+            chain.push(self.groups.get(&sid).map_or_else(|| sid.to_string(), |group| group.name.clone()));
+            at = found.get(&sid).copied().flatten();
+        }
+        chain.reverse();
+        Some(chain)
     }
 
     /// Takes somebody out of a group.
@@ -368,11 +409,12 @@ impl Directory {
     /// # Errors
     /// When there is no such group, or it is no member.
     pub fn remove_member(&mut self, group: &str, member: Sid) -> Result<(), UsersError> {
+        let called = self.called(member);
         let found = self.group_mut(group)?;
         let at = found
             .members
             .binary_search(&member)
-            .map_err(|_| UsersError::NotMember { group: group.to_owned(), member: member.to_string() })?;
+            .map_err(|_| UsersError::NotMember { group: group.to_owned(), member: called })?;
         found.members.remove(at);
         Ok(())
     }

@@ -31,13 +31,21 @@ pub enum UsersError {
     /// A member that is nobody here.
     #[error("{0:?} is neither a user nor a group here")]
     NoPrincipal(String),
-    /// It is a member already, or would be a member of itself.
-    #[error("{member} cannot become a member of {group}: it is one already, or it is the group itself")]
+    /// It is a member already.
+    #[error("{member} is a member of {group} already")]
     Member {
         /// The group.
         group: String,
         /// The member.
         member: String,
+    },
+    /// It would be a member of itself, directly or by way of other groups.
+    #[error("{}", in_circle(group, chain))]
+    Circle {
+        /// The group.
+        group: String,
+        /// The groups from the one that cannot be its member down to the group itself, each of them a member of the one before.
+        chain: Vec<String>,
     },
     /// It is no member.
     #[error("{member} is no member of {group}")]
@@ -93,4 +101,15 @@ pub enum UsersError {
         "an earlier change could not be made durable: users cannot be changed until the node starts again"
     )]
     Stopped,
+}
+
+/// Why a group cannot be a member of one that is in it.
+fn in_circle(group: &str, chain: &[String]) -> String {
+    let [member, _, ..] = chain else { return format!("group {group} cannot be a member of itself") };
+    let links: Vec<String> = chain
+        .windows(2)
+        .filter_map(|pair| if let [outer, inner] = pair { Some(format!("{inner} in {outer}")) } else { None })
+        .rev()
+        .collect();
+    format!("group {member} cannot be a member of {group}, which is in it already: {}", links.join(", "))
 }

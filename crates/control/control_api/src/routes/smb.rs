@@ -1,6 +1,6 @@
 //! Routes of the SMB server: shares, users, groups, opens.
 
-use super::Method::{Delete, Patch, Post};
+use super::Method::{Delete, Patch, Post, Put};
 use super::Role::{Administrator, Operator, Viewer};
 use super::{Body, Route, get, json, send};
 use crate::*;
@@ -60,6 +60,15 @@ pub(super) const SMB: &[Route] = &[
     ),
     send(
         Administrator,
+        Put,
+        "/users/{user}/name",
+        "user_rename",
+        "Gives a user another name; it stays who it is, and its sessions go on.",
+        json::<AccountRename>(),
+        json::<User>(),
+    ),
+    send(
+        Administrator,
         Delete,
         "/users/{user}",
         "user_delete",
@@ -103,6 +112,15 @@ pub(super) const SMB: &[Route] = &[
         "user_group_update",
         "Changes a group of users; counts from its members' next sessions on.",
         json::<UserGroupUpdate>(),
+        json::<UserGroup>(),
+    ),
+    send(
+        Administrator,
+        Put,
+        "/user-groups/{group}/name",
+        "user_group_rename",
+        "Gives a group of users another name; it stays what it is.",
+        json::<AccountRename>(),
         json::<UserGroup>(),
     ),
     send(

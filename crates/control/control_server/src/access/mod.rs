@@ -114,22 +114,8 @@ impl Known<'_> {
     /// What a user may do; none when it is not there, may not be used, or is in no group that may.
     fn role(&self, user: Sid) -> Option<Role> {
         let users = self.users?;
-        let directory = users.snapshot();
-        let found = directory.user_by_sid(user)?;
-        if found.disabled || users.locked_for(user).is_some() {
-            return None;
-        }
-        let token = Token::of_user(&directory, user);
-        let in_one = |groups: &[String]| groups.iter().any(|group| is_in(&directory, &token, group));
-        if token.is_administrator() {
-            Some(Role::Administrator)
-        } else if in_one(&self.config.operators) {
-            Some(Role::Operator)
-        } else if in_one(&self.config.viewers) {
-            Some(Role::Viewer)
-        } else {
-            None
-        }
+        let role = role_in(&users.snapshot(), self.config, user)?;
+        users.locked_for(user).is_none().then_some(role)
     }
 
     /// When the user's password was set, which ends sessions that were opened with another.
@@ -139,6 +125,23 @@ impl Known<'_> {
 
     fn name(&self, user: Sid) -> Option<String> {
         self.users?.snapshot().user_by_sid(user).map(|user| user.name.clone())
+    }
+}
+
+/// What a user may do by the groups of `directory` and the roles of `config`; none when it is not there, is disabled, or is in no group
+/// that may.
+fn role_in(directory: &Directory, config: &HttpConfig, user: Sid) -> Option<Role> {
+    directory.user_by_sid(user).filter(|user| !user.disabled)?;
+    let token = Token::of_user(directory, user);
+    let in_one = |groups: &[String]| groups.iter().any(|group| is_in(directory, &token, group));
+    if token.is_administrator() {
+        Some(Role::Administrator)
+    } else if in_one(&config.operators) {
+        Some(Role::Operator)
+    } else if in_one(&config.viewers) {
+        Some(Role::Viewer)
+    } else {
+        None
     }
 }
 
@@ -332,6 +335,23 @@ impl Access {
             let allowed = || known.role(session.user).and_then(|_| known.password_set(session.user));
             *users.entry(session.user).or_insert_with(allowed) == Some(session.password_set)
         });
+    }
+
+    /// The users whose sessions end where users and groups are those of `directory`, and roles those of `config`: their names, and how
+    /// many sessions each has.
+    pub(crate) fn ending(
+        &self,
+        known: &Known<'_>,
+        directory: &Directory,
+        config: &HttpConfig,
+    ) -> Vec<(String, u64)> {
+        let counts = self.sessions.lock().of_users(self.now());
+        let ending = counts.into_iter().filter_map(|(user, sessions)| {
+            // Who may not come already loses nothing by it.
+            known.role(user)?;
+            role_in(directory, config, user).is_none().then_some((known.name(user)?, sessions))
+        });
+        ending.collect()
     }
 
     /// Users that are logged in.

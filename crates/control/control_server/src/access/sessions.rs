@@ -80,6 +80,15 @@ impl Sessions {
         self.0.retain(|_, session| !session.is_over(now) && keep(session));
     }
 
+    /// The users of those whose time is not over, and how many each has.
+    pub(super) fn of_users(&self, now: Monotonic) -> BTreeMap<Sid, u64> {
+        let mut counts = BTreeMap::new();
+        for session in self.0.values().filter(|session| !session.is_over(now)) {
+            *counts.entry(session.user).or_default() += 1;
+        }
+        counts
+    }
+
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.0.len()

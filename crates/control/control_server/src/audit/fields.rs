@@ -58,12 +58,14 @@ const FIGURES: &[&str] = &[
     "offered",
     "opens",
     "password_set",
+    "read",
     "read_bytes",
     "redundancy",
     "repair_bytes",
     "scrub",
     "sessions",
     "shares",
+    "since",
     "slow_seconds",
     "smb1_attempts",
     "smb1_count",
@@ -71,9 +73,11 @@ const FIGURES: &[&str] = &[
     "status",
     "times",
     "traffic",
+    "tsih",
     "used_bytes",
     "volumes",
     "waiting",
+    "write",
     "written_bytes",
 ];
 
@@ -329,7 +333,7 @@ pub(crate) fn secrets_of(asked: &Value) -> Vec<String> {
 }
 
 /// Cuts a text, and says that it was.
-pub(super) fn cut(text: &mut String, most: usize) {
+pub(crate) fn cut(text: &mut String, most: usize) {
     if text.len() > most {
         text.truncate(text.floor_char_boundary(most));
         text.push('…');

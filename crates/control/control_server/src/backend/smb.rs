@@ -62,6 +62,8 @@ pub trait SmbAdministration: Send + Sync + 'static {
 pub struct Remote {
     /// The user.
     pub user: String,
+    /// Who that is.
+    pub sid: Sid,
     /// From where, as the record has it.
     pub from: String,
 }

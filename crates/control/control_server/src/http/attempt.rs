@@ -23,8 +23,15 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Somebody asks for `route`.
-    pub(crate) fn new(node: Arc<Node>, route: &Route, uri: &Uri, asker: Option<&Asker>, peer: Peer) -> Self {
+    /// Somebody asks for `route`; `path_names` is what its path is filled in with.
+    pub(crate) fn new(
+        node: Arc<Node>,
+        route: &Route,
+        uri: &Uri,
+        path_names: Vec<String>,
+        asker: Option<&Asker>,
+        peer: Peer,
+    ) -> Self {
         let mut entry = AuditEntry {
             who: "nobody".into(),
             from: match peer {
@@ -43,8 +50,10 @@ impl Attempt {
         // The parameters that a route has are names and numbers; others may be anything.
         let query =
             Query::<BTreeMap<String, String>>::try_from_uri(uri).map(|query| query.0).unwrap_or_default();
-        let known = route.query.iter().filter_map(|key| Some(format!("{key}={}", query.get(*key)?)));
-        subject.names(known);
+        // A flag that is not set is as good as none.
+        let said = |key: &&str| query.get(*key).filter(|value| *value != "false");
+        let known = route.query.iter().filter_map(|key| Some(format!("{key}={}", said(key)?)));
+        subject.names(path_names.into_iter().chain(known));
         Self { node, entry: Some(entry), subject, does: route.method == Method::Post }
     }
 
@@ -87,4 +96,5 @@ impl Drop for Attempt {
 
 fn sign(entry: &mut AuditEntry, asker: &Asker) {
     (entry.who, entry.proof, entry.role) = (asker.who(), Some(asker.proof), Some(asker.role));
+    entry.sid = asker.user.map(|user| user.to_string());
 }

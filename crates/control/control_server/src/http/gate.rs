@@ -11,8 +11,9 @@
 
 use std::sync::Arc;
 
+use axum::RequestExt as _;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{ConnectInfo, RawPathParams, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -118,9 +119,13 @@ pub(super) async fn gate(State(gate): State<Gate>, mut request: Request, next: N
     request.extensions_mut().insert(peer);
     let through = request.extensions_mut().remove::<Through>();
     let (mut asker, mut admitted) = gate.admit(peer, through.as_ref(), request.headers());
-    let mut attempt = gate
-        .changes()
-        .then(|| Attempt::new(gate.node.clone(), gate.route, request.uri(), asker.as_ref(), peer));
+    let mut attempt = if gate.changes() {
+        let named = request.extract_parts::<RawPathParams>().await.ok();
+        let names = named.iter().flat_map(|all| all.iter()).map(|(_, value)| value.to_owned()).collect();
+        Some(Attempt::new(gate.node.clone(), gate.route, request.uri(), names, asker.as_ref(), peer))
+    } else {
+        None
+    };
     let most = super::most_bytes(gate.route);
     if admitted.is_ok() {
         let (parts, body) = request.into_parts();

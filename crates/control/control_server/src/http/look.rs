@@ -190,6 +190,12 @@ impl Looks {
         let request = Request::from_parts(parts, body);
         let Some(view) = view else { return next.run(request).await };
         let before = self.look(&view).await;
+        if let Ok(Some(before)) = &before {
+            before["sid"].as_str().into_iter().for_each(|sid| subject.sid(sid));
+            if route.path.ends_with("/name") {
+                before["name"].as_str().into_iter().for_each(|name| subject.renamed(name));
+            }
+        }
         let response = next.run(request).await;
         if response.status() != StatusCode::OK {
             return response;

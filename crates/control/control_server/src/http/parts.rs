@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, Method as HttpMethod, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use control_api::{Code, Problem};
 use serde::de::DeserializeOwned;
@@ -75,9 +75,12 @@ impl<T: DeserializeOwned> FromRequest<Arc<Node>> for Sent<T> {
     async fn from_request(request: Request<Body>, state: &Arc<Node>) -> Result<Self, Failure> {
         let wrong = |why: String| Failure(Problem::new(Code::InvalidRequest, format!("{BODY}: {why}.")));
         let subject = request.extensions().get::<Subject>().cloned();
+        // What a thing is to be called or where it is to be is no name of the thing that is changed, but a field of it.
+        let names_things = matches!(*request.method(), HttpMethod::POST | HttpMethod::DELETE);
         let bytes = Bytes::from_request(request, state).await.map_err(|error| wrong(error.to_string()))?;
         let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        if let (Some(subject), Ok(named)) = (&subject, serde_json::from_slice::<Named>(bytes)) {
+        let named = || serde_json::from_slice::<Named>(bytes);
+        if let (Some(subject), Some(Ok(named))) = (&subject, names_things.then(named)) {
             subject.names(named.told());
         }
         let sent = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;

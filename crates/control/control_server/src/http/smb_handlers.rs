@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::routing::{MethodFilter, MethodRouter};
 use control_api::{
-    Confirm, List, PasswordChange, ShareCreate, ShareUpdate, SmbUpdate, UserCreate, UserGroupCreate,
-    UserGroupUpdate, UserUpdate,
+    AccountRename, Confirm, List, PasswordChange, ShareCreate, ShareUpdate, SmbUpdate, UserCreate,
+    UserGroupCreate, UserGroupUpdate, UserUpdate,
 };
 
 use super::handle;
 use super::handlers::{S, number};
 use super::parts::{Json, Sent, answer};
+use super::subject::Subject;
 use crate::node::Node;
 
 type P = Path<String>;
+/// What the record of changes says of it.
+type R = Extension<Subject>;
 
 /// The handler of the route named `id`.
 pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
@@ -48,12 +51,15 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
 fn account_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
     Some(match id {
         "user_list" => handle(f, async |State(n): S| answer(n.user_list().map(List::from))),
-        "user_create" => {
-            handle(f, async |State(n): S, Sent(b): Sent<UserCreate>| answer(n.user_create(b).await))
-        }
+        "user_create" => handle(f, async |State(n): S, Extension(r): R, Sent(b): Sent<UserCreate>| {
+            answer(n.user_create(b).await.inspect(|made| r.sid(&made.sid)))
+        }),
         "user_show" => handle(f, async |State(n): S, Path(u): P| answer(n.user_show(&u))),
         "user_update" => handle(f, async |State(n): S, Path(u): P, Sent(b): Sent<UserUpdate>| {
             answer(n.user_update(&u, b).await)
+        }),
+        "user_rename" => handle(f, async |State(n): S, Path(u): P, Sent(b): Sent<AccountRename>| {
+            answer(n.user_rename(&u, b).await)
         }),
         "user_delete" => handle(f, async |State(n): S, Path(u): P, Sent(b): Sent<Confirm>| {
             answer(n.user_delete(&u, b.confirm).await)
@@ -63,12 +69,17 @@ fn account_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>>
         }),
         "user_unlock" => handle(f, async |State(n): S, Path(u): P| answer(n.user_unlock(&u))),
         "user_group_list" => handle(f, async |State(n): S| answer(n.user_group_list().map(List::from))),
-        "user_group_create" => handle(f, async |State(n): S, Sent(b): Sent<UserGroupCreate>| {
-            answer(n.user_group_create(b).await)
-        }),
+        "user_group_create" => {
+            handle(f, async |State(n): S, Extension(r): R, Sent(b): Sent<UserGroupCreate>| {
+                answer(n.user_group_create(b).await.inspect(|made| r.sid(&made.sid)))
+            })
+        }
         "user_group_show" => handle(f, async |State(n): S, Path(g): P| answer(n.user_group_show(&g))),
         "user_group_update" => handle(f, async |State(n): S, Path(g): P, Sent(b): Sent<UserGroupUpdate>| {
             answer(n.user_group_update(&g, b).await)
+        }),
+        "user_group_rename" => handle(f, async |State(n): S, Path(g): P, Sent(b): Sent<AccountRename>| {
+            answer(n.user_group_rename(&g, b).await)
         }),
         "user_group_delete" => handle(f, async |State(n): S, Path(g): P, Sent(b): Sent<Confirm>| {
             answer(n.user_group_delete(&g, b.confirm).await)

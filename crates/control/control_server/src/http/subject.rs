@@ -37,6 +37,10 @@ pub(super) struct Learned {
     changed: Option<Fields>,
     unseen: Option<String>,
     passed: Option<Passed>,
+    /// The SID of the user or group that it is about: another one may have had the name, or get it.
+    sid: Option<String>,
+    /// What it was called before it got another name.
+    renamed: Option<String>,
 }
 
 impl Subject {
@@ -60,6 +64,16 @@ impl Subject {
     /// What was changed, as it was looked at before and after.
     pub(crate) fn changed(&self, fields: Fields) {
         self.0.lock().changed = Some(fields);
+    }
+
+    /// It is about the user or group with this SID.
+    pub(crate) fn sid(&self, sid: impl Into<String>) {
+        self.0.lock().sid = Some(sid.into());
+    }
+
+    /// It was called so, and gets the name that was asked for.
+    pub(crate) fn renamed(&self, before: &str) {
+        self.0.lock().renamed = Some(before.to_owned());
     }
 
     /// Why it is not known what was changed.
@@ -110,15 +124,25 @@ impl Learned {
         if let Some(passed) = self.passed {
             let fields = Fields::sent(passed.changes, 0);
             let more = Some(fields.more).filter(|more| *more > 0).map(more_fields);
-            let object = if self.names.is_empty() { passed.object } else { self.names.join(" ") };
+            // Who did it knows also what the body names; earlier releases have said nothing where the path says it.
+            let object = if passed.object.is_empty() { self.names.join(" ") } else { passed.object };
             let left_out = more.unwrap_or(passed.left_out);
             return Passed { object, reason: passed.reason, changes: fields.changes, left_out };
         }
+        let mut given = self.given;
+        if let Some(before) = self.renamed.filter(|_| done) {
+            let name = given.changes.iter_mut().find(|change| change.field == "name");
+            name.into_iter().for_each(|name| name.old = Some(Value::String(before.clone())));
+        }
+        let object = match self.sid {
+            Some(sid) => format!("{} ({sid})", self.names.join(" ")),
+            None => self.names.join(" "),
+        };
         let fields = match self.changed {
-            Some(changed) if done && does => changed.and(self.given),
+            Some(changed) if done && does => changed.and(given),
             // Secrets are in no answer, so that nothing differs where one is another one now.
-            Some(changed) if done => changed.and(self.given.only_secrets()),
-            _ => self.given,
+            Some(changed) if done => changed.and(given.only_secrets()),
+            _ => given,
         };
         let more = (fields.more > 0).then(|| more_fields(fields.more));
         let left_out: Vec<String> = self.unseen.into_iter().filter(|_| done).chain(more).collect();
@@ -130,12 +154,7 @@ impl Learned {
         for secret in self.secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES) {
             reason = reason.replace(secret.as_str(), REDACTED);
         }
-        Passed {
-            object: self.names.join(" "),
-            reason,
-            changes: fields.changes,
-            left_out: left_out.join("; "),
-        }
+        Passed { object, reason, changes: fields.changes, left_out: left_out.join("; ") }
     }
 }
 

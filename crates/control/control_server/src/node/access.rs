@@ -1,5 +1,6 @@
 //! Who may ask, and the API over the network, as the node knows them.
 
+mod ends;
 pub(super) mod roles;
 
 use std::net::SocketAddr;
@@ -143,9 +144,20 @@ impl Node {
     pub async fn http_update(&self, update: HttpUpdate) -> Result<HttpStatus, Problem> {
         let _changing = self.changes.lock().await;
         let before = self.config.with(|config| config.http.clone());
-        let HttpUpdate { listen, names, certificate, key, operators, viewers } = update;
+        let HttpUpdate { listen, names, certificate, key, operators, viewers, confirm: confirmed } = update;
         let groups = |names: Option<Vec<String>>| names.map(|names| self.role_groups(&names)).transpose();
         let (operators, viewers) = (groups(operators)?, groups(viewers)?);
+        if operators.is_some() || viewers.is_some() {
+            let after = HttpConfig {
+                operators: operators.clone().unwrap_or_else(|| before.operators.clone()),
+                viewers: viewers.clone().unwrap_or_else(|| before.viewers.clone()),
+                ..before.clone()
+            };
+            let told = self.api_sessions_ending(&*self.users()?.snapshot(), &after);
+            if !told.is_empty() {
+                confirm("roles", confirmed.as_deref(), || told)?;
+            }
+        }
         self.change(|config| {
             let http = &mut config.http;
             *http = HttpConfig {

@@ -1,14 +1,14 @@
-//! Users and groups: who may use shares. Changes are durable in the user database when they are answered.
+//! Users: who may use shares. Groups are in `user_groups`. Changes are durable in the user database when they are answered.
 
 use std::sync::Arc;
 
 use control_api::{
-    Code, Config, Done, Password, PasswordChange, Problem, User, UserCreate, UserGroup, UserGroupCreate,
-    UserGroupUpdate, UserUpdate, many,
+    AccountRename, Code, Done, HeldPermission, Password, PasswordChange, Problem, SmbSession, User,
+    UserCreate, UserUpdate,
 };
 use smb_protocol::security::Sid;
 use smb_users::names::upper;
-use smb_users::{Directory, GroupChange, NewUser, Principal, Secret, UserChange, Users, UsersError};
+use smb_users::{Directory, NewUser, Principal, Secret, UserChange, Users, UsersError};
 
 use super::{Node, confirm};
 
@@ -22,6 +22,7 @@ fn problem(error: &UsersError) -> Problem {
         | UsersError::NoPrincipal(_)
         | UsersError::NotMember { .. } => Code::NotFound,
         UsersError::BuiltIn(_) => Code::Unsupported,
+        UsersError::Circle { .. } => Code::InvalidRequest,
         UsersError::Refused => Code::Forbidden,
         UsersError::Full(_) => Code::NoSpace,
         UsersError::Key { .. } | UsersError::Damaged { .. } => Code::Damaged,
@@ -46,11 +47,14 @@ fn problem(error: &UsersError) -> Problem {
             problem.todo("`holdfast user list` and `holdfast group list` show who there is.")
         }
         UsersError::Password(_) => problem.todo("Choose one with at least 8 characters."),
+        UsersError::Circle { .. } => problem.todo(
+            "Take one of these memberships away first: `holdfast group list` shows them, `holdfast group remove` ends one.",
+        ),
         _ => problem,
     }
 }
 
-fn wrong(error: UsersError) -> Problem {
+pub(super) fn wrong(error: UsersError) -> Problem {
     problem(&error)
 }
 
@@ -72,8 +76,8 @@ impl Node {
     }
 
     fn describe_user(&self, users: &Users, directory: &Directory, user: &smb_users::User) -> User {
-        let sessions = self.backends.smb.sessions().into_iter();
-        let is_its = |name: &str| upper(name) == upper(&user.name);
+        let sid = user.sid.to_string();
+        let sessions = self.backends.smb.sessions().into_iter().filter_map(|session| session.smb);
         User {
             name: user.name.clone(),
             sid: user.sid.to_string(),
@@ -84,8 +88,8 @@ impl Node {
             locked_seconds: users.locked_for(user.sid).map(|left| left.as_secs().max(1)),
             password_set: user.password_set / 1_000_000_000,
             groups: directory.groups_of(user.sid).map(|group| group.name.clone()).collect(),
-            sessions: sessions.filter(|each| each.smb.as_ref().is_some_and(|smb| is_its(&smb.user))).count()
-                as u64,
+            sessions: sessions.filter(|smb| is_session_of(smb, &user.name, &sid)).count() as u64,
+            permissions: self.permissions_of(&sid),
         }
     }
 
@@ -125,15 +129,43 @@ impl Node {
         self.user_show(&user.name)
     }
 
-    /// Changes a user; the sessions of one that may no longer be used end.
+    /// Changes a user; the sessions of one that may no longer be used end, of which is asked first.
     pub async fn user_update(&self, name: &str, update: UserUpdate) -> Result<User, Problem> {
         let _changing = self.changes.lock().await;
-        let UserUpdate { full_name, comment, disabled } = update;
+        let UserUpdate { full_name, comment, disabled, confirm: confirmed } = update;
+        let users = self.users()?;
+        if disabled == Some(true) {
+            let mut after = Directory::clone(&users.snapshot());
+            let user = after.change_user(name, |user| user.disabled = true).map_err(wrong)?.clone();
+            let told = self.ending_with(&user, &after);
+            if !told.is_empty() {
+                confirm(&user.name, confirmed.as_deref(), || told)?;
+            }
+        }
         let change = UserChange { name: None, full_name, comment, disabled };
-        let user = self.users()?.change_user(name, change).map_err(wrong)?;
+        let user = users.change_user(name, change).map_err(wrong)?;
         if user.disabled {
             self.end_sessions(&user.name, user.sid, "it is disabled");
         }
+        self.user_show(&user.name)
+    }
+
+    /// What ends of a user's where users and groups are those of `after`, in sentences.
+    fn ending_with(&self, user: &smb_users::User, after: &Directory) -> Vec<String> {
+        let mut told = self.share_sessions_ending(&user.name, user.sid);
+        let http = self.config.with(|config| config.http.clone());
+        told.extend(self.api_sessions_ending(after, &http));
+        told
+    }
+
+    /// Gives a user another name. It stays who it is: its groups, permissions, files and sessions go on.
+    ///
+    /// # Errors
+    /// When there is no such user, or the name is taken or cannot be one.
+    pub async fn user_rename(&self, name: &str, request: AccountRename) -> Result<User, Problem> {
+        let _changing = self.changes.lock().await;
+        let change = UserChange { name: Some(request.name), ..UserChange::default() };
+        let user = self.users()?.change_user(name, change).map_err(wrong)?;
         self.user_show(&user.name)
     }
 
@@ -190,23 +222,16 @@ impl Node {
     /// Takes a user away, from groups and permissions too.
     pub async fn user_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
-        let user = self.user_show(name)?;
+        let mut after = Directory::clone(&self.users()?.snapshot());
+        let user = after.remove_user(name).map_err(wrong)?;
+        let sid = user.sid.to_string();
         confirm(&user.name, confirmed.as_deref(), || {
-            let opens = self.backends.smb.opens().into_iter();
-            let away = opens.filter(|open| open.session.is_none() && is(&open.user, &user.name)).count();
-            let with_it = match away {
-                0 => many(user.sessions, "session"),
-                away => format!(
-                    "{} and {} whose clients are away",
-                    many(user.sessions, "session"),
-                    many(away as u64, "open")
-                ),
-            };
             let mut lost = vec![format!(
-                "User {} disappears, and {} of its own with it. What it owns stays, and no user will ever be the same one again.",
-                user.name, with_it
+                "User {} disappears. What it owns stays, and no user will ever be the same one again.",
+                user.name
             )];
-            lost.extend(self.permissions_lost(&user.sid));
+            lost.extend(self.ending_with(&user, &after));
+            lost.extend(self.permissions_lost(&sid));
             lost
         })?;
         let removed = self.users()?.remove_user(&user.name).map_err(wrong)?;
@@ -215,19 +240,25 @@ impl Node {
         Ok(Done::new(format!("User {} is gone.", removed.name)))
     }
 
+    /// The permissions for shares that are for this SID itself.
+    pub(super) fn permissions_of(&self, sid: &str) -> Vec<HeldPermission> {
+        self.config.with(|config| {
+            let of = |share: &control_api::ShareConfig| {
+                let held = share.permissions.iter().find(|each| each.who == sid)?;
+                Some(HeldPermission { share: share.name.clone(), right: held.right })
+            };
+            config.shares.iter().filter_map(of).collect()
+        })
+    }
+
     /// What somebody with this SID loses who disappears, in words.
-    fn permissions_lost(&self, sid: &str) -> Option<String> {
-        let has_one = |config: &Config| -> Vec<String> {
-            let of =
-                config.shares.iter().filter(|share| share.permissions.iter().any(|each| each.who == sid));
-            of.map(|share| share.name.clone()).collect()
-        };
-        let shares = self.config.with(has_one);
+    pub(super) fn permissions_lost(&self, sid: &str) -> Option<String> {
+        let shares: Vec<String> = self.permissions_of(sid).into_iter().map(|held| held.share).collect();
         (!shares.is_empty()).then(|| format!("Its permissions for shares {} go with it.", shares.join(", ")))
     }
 
     /// Takes somebody who has disappeared out of all permissions.
-    async fn drop_permissions(&self, sid: &str) -> Result<(), Problem> {
+    pub(super) async fn drop_permissions(&self, sid: &str) -> Result<(), Problem> {
         if self.permissions_lost(sid).is_none() {
             return Ok(());
         }
@@ -239,95 +270,13 @@ impl Node {
         })
         .await
     }
-
-    /// Groups of users: the node's own first, then built-in ones, by name.
-    pub fn user_group_list(&self) -> Result<Vec<UserGroup>, Problem> {
-        let directory = self.users()?.snapshot();
-        let mut list: Vec<UserGroup> =
-            directory.groups().map(|group| describe_group(&directory, group)).collect();
-        list.sort_by_key(|group| (group.built_in, upper(&group.name)));
-        Ok(list)
-    }
-
-    /// A group of users.
-    pub fn user_group_show(&self, name: &str) -> Result<UserGroup, Problem> {
-        let directory = self.users()?.snapshot();
-        let group = directory.group(name).ok_or_else(|| wrong(UsersError::NoGroup(name.to_owned())))?;
-        Ok(describe_group(&directory, group))
-    }
-
-    /// Makes a group of users.
-    pub async fn user_group_create(&self, request: UserGroupCreate) -> Result<UserGroup, Problem> {
-        let _changing = self.changes.lock().await;
-        let users = self.users()?;
-        let members: Vec<Principal> =
-            request.members.iter().map(|name| self.principal(name)).collect::<Result<_, _>>()?;
-        let group = users.create_group(&request.name, &request.comment).map_err(wrong)?;
-        for member in members {
-            users.add_member(&group.name, member.sid).map_err(wrong)?;
-        }
-        self.user_group_show(&group.name)
-    }
-
-    /// Changes a group of users.
-    pub async fn user_group_update(&self, name: &str, update: UserGroupUpdate) -> Result<UserGroup, Problem> {
-        let _changing = self.changes.lock().await;
-        let users = self.users()?;
-        let find =
-            |names: &[String]| names.iter().map(|name| self.principal(name)).collect::<Result<Vec<_>, _>>();
-        // Names first, so that a wrong one changes nothing.
-        let (add, remove) = (find(&update.add)?, find(&update.remove)?);
-        if update.comment.is_some() {
-            let change = GroupChange { name: None, comment: update.comment };
-            users.change_group(name, &change).map_err(wrong)?;
-        }
-        for member in add {
-            users.add_member(name, member.sid).map_err(wrong)?;
-        }
-        for member in remove {
-            users.remove_member(name, member.sid).map_err(wrong)?;
-        }
-        self.user_group_show(name)
-    }
-
-    /// Takes a group of users away, from other groups and permissions too.
-    pub async fn user_group_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let _changing = self.changes.lock().await;
-        let group = self.user_group_show(name)?;
-        if group.built_in {
-            return Err(wrong(UsersError::BuiltIn(group.name)));
-        }
-        confirm(&group.name, confirmed.as_deref(), || {
-            let mut lost =
-                vec![format!("Group {} disappears; its {} members stay.", group.name, group.members.len())];
-            lost.extend(self.permissions_lost(&group.sid));
-            lost.extend(self.roles_lost(&group.sid));
-            lost
-        })?;
-        let removed = self.users()?.remove_group(&group.name).map_err(wrong)?;
-        if !self.roles_lost(&group.sid).is_empty() {
-            self.change(|config| {
-                super::access::roles::drop_roles(config, &group.sid);
-                Ok(())
-            })
-            .await?;
-        }
-        self.drop_permissions(&removed.sid.to_string()).await?;
-        Ok(Done::new(format!("Group {} is gone.", removed.name)))
-    }
 }
 
-fn is(who: &str, name: &str) -> bool {
+pub(super) fn is(who: &str, name: &str) -> bool {
     upper(who) == upper(name)
 }
 
-fn describe_group(directory: &Directory, group: &smb_users::Group) -> UserGroup {
-    let member = |sid: &Sid| directory.find_sid(*sid).map_or_else(|| sid.to_string(), |found| found.name);
-    UserGroup {
-        name: group.name.clone(),
-        sid: group.sid.to_string(),
-        comment: group.comment.clone(),
-        built_in: group.is_built_in(),
-        members: group.members.iter().map(member).collect(),
-    }
+/// Whether a session of shares is one of this user: by its SID, as a session goes on under the name that the user had when it began.
+pub(super) fn is_session_of(session: &SmbSession, user: &str, sid: &str) -> bool {
+    if session.sid.is_empty() { is(&session.user, user) } else { session.sid == sid }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use control_api::{Code, Config, ConfigDiff, ConfigRequest, LunConfig, Problem, ShareConfig, many};
 
-use super::Node;
 use super::log_homes::Holder;
 use super::luns::new_guid;
 use super::moves::share_ends;
 use super::path::{PATIENCE, Release};
 use super::pools::join_all;
 use super::ties::{all_on_volumes, all_on_volumes_mut, follow_name, keep_tie};
+use super::{Node, chap};
 use crate::backend::DiskContent;
 
 impl Node {
@@ -99,6 +99,17 @@ impl Node {
             } else {
                 format!("SMB is not served on {addresses} any more: {clients}")
             });
+        }
+        if let Ok(users) = self.users() {
+            told.extend(self.api_sessions_ending(&users.snapshot(), &want.http));
+        }
+        let sessions = self.backends.iscsi.sessions();
+        told.extend(chap::undiscovered(have, want, &sessions));
+        for target in want.targets.iter().map(|target| target.name.as_str()) {
+            if have.targets.iter().any(|there| there.name == target) {
+                told.extend(chap::opening(have, want, target));
+                told.extend(chap::ending(have, want, target, &sessions));
+            }
         }
         for share in &have.shares {
             let stays = want.shares.iter().find(|there| upcase::same(&there.name, &share.name));

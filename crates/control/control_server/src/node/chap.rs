@@ -1,6 +1,6 @@
 //! CHAP users of targets: which initiators they may be, and which sessions end when that changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{
     AuthConfig, ChapUser, ChapUserUpdate, Code, Config, Issue, Problem, Session, Severity, TargetConfig,
@@ -15,6 +15,39 @@ pub(crate) fn bound_to(config: &Config, user: &ChapUser) -> Option<BTreeSet<Stri
         return None;
     }
     Some(groups().flat_map(|group| &group.initiators).map(|name| name.to_lowercase()).collect())
+}
+
+/// Refuses to take an initiator group away while CHAP users are bound to it: without it they could be other initiators, or none.
+pub(super) fn refuse_bound(config: &Config, group: &str) -> Result<(), Problem> {
+    let users =
+        config.targets.iter().flat_map(|target| target.auth.chap.iter().map(move |user| (target, user)));
+    let bound: Vec<_> = users.filter(|(_, user)| user.groups.iter().any(|bound| bound == group)).collect();
+    if bound.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<String> =
+        bound.iter().map(|(target, user)| format!("{} of target {}", user.user, target.name)).collect();
+    let todo: Vec<String> = bound.iter().map(|(target, user)| unbind(&target.name, user, group)).collect();
+    let detail = format!(
+        "CHAP {} bound to the initiator group {group}: {}.",
+        if bound.len() == 1 { "user is" } else { "users are" },
+        named.join(", ")
+    );
+    Err(Problem::new(Code::InUse, detail).todo(format!("{} Nothing was changed.", todo.join(" "))))
+}
+
+/// The command that ends a CHAP user's being bound to a group.
+fn unbind(target: &str, user: &ChapUser, group: &str) -> String {
+    let name = &user.user;
+    let others: Vec<String> =
+        user.groups.iter().filter(|other| *other != group).map(|other| format!("--group {other}")).collect();
+    if others.is_empty() {
+        format!(
+            "`holdfast target set-user {target} {name} --group OTHER` binds {name} to another one, `holdfast target remove-user {target} {name}` takes it away."
+        )
+    } else {
+        format!("`holdfast target set-user {target} {name} {}` unbinds {name}.", others.join(" "))
+    }
 }
 
 /// Carries out what an update says about who may log in.
@@ -130,6 +163,24 @@ pub(super) fn ending(before: &Config, after: &Config, target: &str, sessions: &[
             )
         })
         .collect()
+}
+
+/// The initiators that are logged in without CHAP and are told of no target any more where discovery asks for it from now on, in sentences.
+/// Their sessions go on, and are not found again.
+pub(super) fn undiscovered(before: &Config, after: &Config, sessions: &[Session]) -> Vec<String> {
+    if before.iscsi.discovery_chap || !after.iscsi.discovery_chap {
+        return Vec::new();
+    }
+    let without = sessions.iter().filter(|session| session.chap_user.is_none() && !session.target.is_empty());
+    let initiators: BTreeMap<&str, &str> =
+        without.map(|session| (session.initiator.as_str(), session.address.as_str())).collect();
+    let told = |(initiator, address)| {
+        format!(
+            "{initiator} from {address} is logged in without CHAP, and is told of no target any more when it looks for them next, as after \
+             a restart. The sessions that it has go on."
+        )
+    };
+    initiators.into_iter().map(told).collect()
 }
 
 /// Whether discovery asks for a proof that nobody can give: no initiator is told of any target.

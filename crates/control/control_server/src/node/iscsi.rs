@@ -26,6 +26,13 @@ impl Node {
     /// Changes what holds for all targets.
     pub async fn iscsi_update(&self, update: IscsiUpdate) -> Result<IscsiConfig, Problem> {
         let _changing = self.changes.lock().await;
+        let before = self.config.get();
+        let mut after = before.clone();
+        after.iscsi.discovery_chap = update.discovery_chap.unwrap_or(after.iscsi.discovery_chap);
+        let told = chap::undiscovered(&before, &after, &self.backends.iscsi.sessions());
+        if !told.is_empty() {
+            confirm("discovery", update.confirm.as_deref(), || told)?;
+        }
         self.change(|config| {
             if let Some(chap) = update.discovery_chap {
                 config.iscsi.discovery_chap = chap;
@@ -201,7 +208,8 @@ impl Node {
         let before = self.config.get();
         let mut after = before.clone();
         take(&mut after);
-        // What cannot be done anyway, as a CHAP user is bound to it, nobody is asked about.
+        // What cannot be done anyway nobody is asked about.
+        chap::refuse_bound(&before, name)?;
         after.check()?;
         confirm(name, confirmed.as_deref(), || {
             let goes = format!(

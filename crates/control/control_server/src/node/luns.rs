@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::known::Impaired;
 use super::lun_images::size_of_image;
+use super::lun_sizes::whole_blocks;
 use super::mapping::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
@@ -128,7 +129,7 @@ impl Node {
         };
         for map in &request.map {
             let group = group_of(&mut wanted.groups, map)?;
-            let map = place(&wanted, &lun.map, group, map)?;
+            let map = place(&wanted, &request.name, &lun.map, group, map)?;
             lun.map.push(map);
         }
         wanted.luns.push(lun.clone());
@@ -190,16 +191,6 @@ impl Node {
         path: &str,
         block: u32,
     ) -> Result<bool, Problem> {
-        let whole = |size: u64| {
-            if size == 0 || !size.is_multiple_of(u64::from(block)) {
-                Err(Problem::new(
-                    Code::InvalidRequest,
-                    format!("A LUN consists of whole blocks of {block} bytes; {size} bytes do not."),
-                ))
-            } else {
-                Ok(())
-            }
-        };
         match (self.file_stat(volume, path).await, request.size_bytes) {
             (Ok(file), size) => {
                 if file.kind == FileKind::Directory {
@@ -220,7 +211,7 @@ impl Node {
                     )
                     .todo("Leave the size out to use it as it is, or choose another --path."));
                 }
-                whole(file.size_bytes)?;
+                whole_blocks(&format!("The file {path} of volume {volume}"), file.size_bytes, block)?;
                 self.refuse_second_lun(volume, &file, None).await?;
                 if request.reserve {
                     self.reserve_file((volume, &self.volume(volume)?), &file).await?;
@@ -228,7 +219,7 @@ impl Node {
                 Ok(false)
             }
             (Err(problem), Some(size)) if problem.code == Code::NotFound => {
-                whole(size)?;
+                whole_blocks(&format!("LUN {}", request.name), size, block)?;
                 let create = FileCreate {
                     path: path.into(),
                     kind: FileKind::File,
@@ -310,15 +301,7 @@ impl Node {
         self.refuse_change(&lun, &request)?;
         let place = self.lun_place(&lun, &request).await?;
         if let Some(size) = request.size_bytes {
-            if size == 0 || !size.is_multiple_of(u64::from(lun.block_size)) {
-                return Err(Problem::new(
-                    Code::InvalidRequest,
-                    format!(
-                        "LUN {name} consists of whole blocks of {} bytes; {size} bytes do not.",
-                        lun.block_size
-                    ),
-                ));
-            }
+            whole_blocks(&format!("LUN {name}"), size, lun.block_size)?;
             let file = self.lun_stat(&lun).await?;
             let now = match lun.format {
                 LunFormat::Raw => file.size_bytes,

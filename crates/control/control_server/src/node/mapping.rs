@@ -9,7 +9,7 @@ use control_api::{
 };
 
 use super::luns::find;
-use super::{Node, confirm, missing, taken};
+use super::{Node, confirm, missing};
 
 /// Name of the group of all initiators, where it has to be made.
 const EVERYONE: &str = "everyone";
@@ -42,9 +42,13 @@ pub(super) fn group_of(groups: &mut Vec<GroupConfig>, wanted: &LunMap) -> Result
     Ok(EVERYONE.to_owned())
 }
 
-/// Completes a mapping: the only target, the lowest number that is free there for this group.
+/// Completes a mapping of the LUN called `name`: the only target, the lowest number that is free there for this group.
+///
+/// # Errors
+/// When there is no such target, the LUN is mapped so already, or another one has the number.
 pub(super) fn place(
     config: &Config,
+    name: &str,
     own: &[MapConfig],
     group: String,
     wanted: &LunMap,
@@ -65,8 +69,30 @@ pub(super) fn place(
             .todo("Say which one with --target."));
         }
     };
+    if let Some(there) = own.iter().find(|there| there.target == target && there.group == group) {
+        let detail = format!(
+            "LUN {name} is mapped to initiator group {group} by target {target} already, as number {}.",
+            there.number
+        );
+        let todo = format!(
+            "To give it another number, take that mapping away first: `holdfast lun unmap {name} --group {group} --target {target}`."
+        );
+        return Err(Problem::new(Code::AlreadyExists, detail).todo(todo));
+    }
     let number = match wanted.number {
-        Some(number) => number,
+        Some(number) => {
+            let has_it = |map: &MapConfig| map.target == target && map.group == group && map.number == number;
+            let other = config.luns.iter().find(|lun| lun.name != name && lun.map.iter().any(has_it));
+            if let Some(other) = other {
+                let detail = format!(
+                    "Number {number} of target {target} is LUN {} for initiator group {group}.",
+                    other.name
+                );
+                return Err(Problem::new(Code::AlreadyExists, detail)
+                    .todo("Choose another number, or leave it out: the lowest that is free is taken then."));
+            }
+            number
+        }
         None => config.free_number(&target, &group, own).ok_or_else(|| {
             Problem::new(Code::NoSpace, format!("target {target} has no free number for this group."))
         })?,
@@ -81,12 +107,8 @@ impl Node {
         self.config.change(|config| {
             let own = find(&mut config.luns, name)?.map.clone();
             let group = group_of(&mut config.groups, &request)?;
-            let map = place(config, &own, group, &request)?;
-            let lun = find(&mut config.luns, name)?;
-            if lun.map.iter().any(|there| there.target == map.target && there.group == map.group) {
-                return Err(taken("mapping to this target and group of LUN", name));
-            }
-            lun.map.push(map);
+            let map = place(config, name, &own, group, &request)?;
+            find(&mut config.luns, name)?.map.push(map);
             Ok(())
         })?;
         drop(changing);
@@ -189,16 +211,24 @@ mod tests {
             read_only: false,
             confirm: None,
         };
-        let own = [map(0, "g"), map(2, "g"), map(1, "h")];
+        let own: [MapConfig; 0] = [];
+        let others = [map(0, "g"), map(2, "g"), map(1, "h")];
         let with = |targets: &[&str]| Config {
             targets: targets.iter().map(|name| target(name)).collect(),
+            luns: vec![LunConfig { map: others.to_vec(), ..LunConfig::new("other", "v", "/other") }],
             ..Config::default()
         };
-        assert_eq!(place(&with(&["t"]), &own, "g".into(), &wanted).expect("placed").number, 1);
-        assert_eq!(place(&with(&["t"]), &own, "h".into(), &wanted).expect("placed").number, 0);
-        assert!(place(&with(&[]), &own, "g".into(), &wanted).is_err());
-        let several = place(&with(&["t", "u"]), &own, "g".into(), &wanted);
+        assert_eq!(place(&with(&["t"]), "l", &own, "g".into(), &wanted).expect("placed").number, 1);
+        assert_eq!(place(&with(&["t"]), "l", &own, "h".into(), &wanted).expect("placed").number, 0);
+        assert!(place(&with(&[]), "l", &own, "g".into(), &wanted).is_err());
+        let several = place(&with(&["t", "u"]), "l", &own, "g".into(), &wanted);
         assert_eq!(several.expect_err("which one?").detail, "There are several targets: t, u.");
+        let numbered = LunMap { number: Some(2), ..wanted.clone() };
+        let taken = place(&with(&["t"]), "l", &own, "g".into(), &numbered).expect_err("taken");
+        assert_eq!(taken.detail, "Number 2 of target t is LUN other for initiator group g.");
+        assert_eq!(place(&with(&["t"]), "l", &own, "h".into(), &numbered).expect("free").number, 2);
+        let twice = place(&with(&["t"]), "l", &[map(7, "g")], "g".into(), &wanted).expect_err("there");
+        assert_eq!(twice.detail, "LUN l is mapped to initiator group g by target t already, as number 7.");
     }
 
     #[test]

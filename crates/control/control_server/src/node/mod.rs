@@ -27,6 +27,7 @@ mod log_homes;
 mod log_places;
 mod lun_images;
 mod lun_paths;
+mod lun_sizes;
 mod luns;
 mod mapping;
 mod moves;
@@ -67,6 +68,7 @@ mod status;
 mod stopped;
 mod ties;
 pub(crate) use status::{headline, report};
+mod user_groups;
 mod volume_check;
 mod volume_names;
 mod volume_rename;
@@ -79,7 +81,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use control_api::{Code, Config, Job, Problem};
+use control_api::{Code, Config, Job, Problem, with_article};
 use parking_lot::Mutex;
 use shard_runtime::{Clock, Monotonic};
 use tokio::sync::watch as signal;
@@ -375,7 +377,7 @@ fn missing(what: &str, name: &str, list: &str) -> Problem {
 
 /// The name is taken.
 fn taken(what: &str, name: &str) -> Problem {
-    Problem::new(Code::AlreadyExists, format!("There is a {what} {name} already."))
+    Problem::new(Code::AlreadyExists, format!("There is {} {name} already.", with_article(what)))
         .todo("Choose another name.")
 }
 

@@ -47,6 +47,7 @@ impl Node {
         let problem = done.as_ref().err();
         let entry = AuditEntry {
             who: format!("user {}", by.user),
+            sid: Some(by.sid.to_string()),
             proof: Some(Proof::Session),
             role: Some(Role::Administrator),
             from: by.from,

@@ -5,6 +5,7 @@ use control_api::{
     SmbUpdate, many,
 };
 use health_rules::FindingCode;
+use smb_protocol::security::Sid;
 
 use super::{Node, confirm, missing};
 
@@ -168,6 +169,15 @@ impl Node {
     /// What is wrong with SMB.
     pub(super) fn smb_issues(&self, shares: &[Share], ready: bool) -> Vec<Issue> {
         let mut issues = Vec::new();
+        // Where the users cannot be read, or not all of them are known here, nobody knows who is not there.
+        let users = self.backends.users.as_ref().ok().filter(|users| !users.is_behind());
+        if let Some(directory) = users.map(|users| users.snapshot()) {
+            issues.extend(health_rules::of_shares_of_nobody(shares, &|who| match who.parse::<Sid>() {
+                // A SID of another domain may be somebody's whom a directory service knows.
+                Ok(sid) => directory.find_sid(sid).is_some() || sid.domain() != Some(directory.machine()),
+                Err(_) => true,
+            }));
+        }
         let mut issue = |code, severity, subject: String, detail: String, todo: &str| {
             issues.push(health_rules::issue(code, severity, subject, detail, todo));
         };

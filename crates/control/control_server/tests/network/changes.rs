@@ -33,7 +33,7 @@ async fn the_record_says_what_was_before_and_what_is_after() {
             "POST",
             "/v1/initiator-groups".to_owned(),
             json!({ "name": "g", "initiators": ["iqn.2026-11.example:a"] }),
-            vec!["initiators: - > [\"iqn.2026-11.example:a\"]", "name: - > \"g\""],
+            vec!["name: - > \"g\"", "initiators: - > [\"iqn.2026-11.example:a\"]"],
         ),
         // What is changed, in a list and by itself.
         (
@@ -59,8 +59,8 @@ async fn the_record_says_what_was_before_and_what_is_after() {
             "/v1/targets".to_owned(),
             json!({ "name": target, "auth": auth }),
             vec![
-                "auth.chap: - > [{\"secret\":\"(secret)\",\"user\":\"u\"}]",
                 "name: - > \"iqn.2026-11.example:t\"",
+                "auth.chap: - > [{\"secret\":\"(secret)\",\"user\":\"u\"}]",
             ],
         ),
         ("PATCH", format!("/v1/targets/{target}"), json!({ "alias": "x" }), vec!["alias: - > \"x\""]),
@@ -71,7 +71,7 @@ async fn the_record_says_what_was_before_and_what_is_after() {
             "DELETE",
             "/v1/initiator-groups/g".to_owned(),
             json!({ "confirm": "g" }),
-            vec!["initiators: [\"iqn.2026-11.example:a\",\"iqn.2026-11.example:b\"] > -", "name: \"g\" > -"],
+            vec!["name: \"g\" > -", "initiators: [\"iqn.2026-11.example:a\",\"iqn.2026-11.example:b\"] > -"],
         ),
     ] {
         world.local(method, &path, &body).await;

@@ -62,7 +62,7 @@ async fn sessions_and_tokens_go_with_their_user() {
         async || world.client.send("GET", "/v1/status", &[("authorization", &bearer)], "").await.status;
     let by_session = async || world.client.send("GET", "/v1/status", &[("cookie", &cookie)], "").await.status;
     assert_eq!((by_token().await, by_session().await), (200, 200));
-    world.local("PATCH", "/v1/users/ada", &json!({ "disabled": true })).await;
+    world.local("PATCH", "/v1/users/ada", &json!({ "disabled": true, "confirm": "ada" })).await;
     assert_eq!((by_token().await, by_session().await), (401, 401));
     world.local("PATCH", "/v1/users/ada", &json!({ "disabled": false })).await;
     // The token is durable, the session was ended.

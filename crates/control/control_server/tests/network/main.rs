@@ -3,6 +3,7 @@
 #![cfg(feature = "memory")]
 #![allow(clippy::expect_used, clippy::panic, reason = "helpers of tests fail by panicking")]
 
+mod accounts;
 mod changes;
 mod client;
 mod events;

@@ -64,6 +64,8 @@ async fn the_record_says_who_what_and_how_it_ended() {
     world.client.send("POST", "/v1/users", &[], "{}").await;
     world.log_in("vera", "wrong").await;
     world.local("PATCH", "/v1/users/vera", &json!({ "comment": "x" })).await;
+    let vera =
+        world.local("GET", "/v1/users/vera", &json!({})).await["sid"].as_str().expect("a SID").to_owned();
     let entries = world.local("GET", "/v1/audit?limit=6", &json!({})).await;
     let lines: Vec<String> = entries["items"]
         .as_array()
@@ -85,14 +87,14 @@ async fn the_record_says_who_what_and_how_it_ended() {
         })
         .collect();
     assert_eq!(
-        lines,
+        lines.iter().map(|line| line.replace(&vera, "SID")).collect::<Vec<_>>(),
         [
             "user otto operator network POST /v1/login [otto] 200 done",
             "user otto operator network POST /v1/volumes [v1] 404 not-found",
             "user otto operator network POST /v1/users [-] 403 forbidden",
             "nobody - network POST /v1/users [-] 401 unauthenticated",
             "nobody - network POST /v1/login [vera] 401 unauthenticated",
-            "uid administrator socket PATCH /v1/users/vera [-] 200 done",
+            "uid administrator socket PATCH /v1/users/vera [vera (SID)] 200 done",
         ]
     );
     world.stop().await;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use control_server::memory::Machine;
+use control_server::memory::{Machine, MemoryIscsi, MemorySmb};
 use control_server::{NodeOptions, Running};
 use serde_json::{Value, json};
 use shard_runtime::{Clock, Monotonic, SystemClock, WallTime};
@@ -35,6 +35,10 @@ pub(crate) struct World {
     pub(crate) node: Running,
     pub(crate) client: Client,
     pub(crate) clock: Arc<Moved>,
+    pub(crate) machine: Arc<Machine>,
+    /// Who is taken to be connected.
+    pub(crate) smb: Arc<MemorySmb>,
+    pub(crate) iscsi: Arc<MemoryIscsi>,
     pub(crate) dir: tempfile::TempDir,
 }
 
@@ -55,12 +59,19 @@ impl World {
             shards: None,
             http: Some("127.0.0.1:0".parse().expect("an address")),
         };
-        let node = Running::start_with(options, clock.clone(), |data, _| Ok(machine.backends(data))).await;
+        let (iscsi, smb) = (Arc::new(MemoryIscsi::default()), Arc::new(MemorySmb::default()));
+        let (parts, of) = ((iscsi.clone(), smb.clone()), machine.clone());
+        let node = Running::start_with(options, clock.clone(), move |data, _| {
+            let mut backends = of.backends(data);
+            (backends.iscsi, backends.smb) = parts;
+            Ok(backends)
+        })
+        .await;
         let node = node.expect("starts");
         node.wait_ready().await;
         let address = node.http()[0].1.clone().expect("listens");
         let client = Client::new(address, &dir.path().join("data/tls/ca.pem"));
-        let world = Self { node, client, clock, dir };
+        let world = Self { node, client, clock, machine, smb, iscsi, dir };
         for (user, group) in
             [("ada", "Administrators"), ("otto", "staff"), ("vera", "watchers"), ("nora", "")]
         {

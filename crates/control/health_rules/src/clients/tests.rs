@@ -86,6 +86,7 @@ fn who_comes_from_outside_and_could_encrypt_is_told_of() {
     let from = |address: &str, encrypted: bool, cipher: bool| {
         let mut session = session("", address, 1);
         session.smb = Some(SmbSession {
+            sid: String::new(),
             user: "u".into(),
             workstation: String::new(),
             dialect: "3.1.1".into(),

@@ -72,7 +72,7 @@ pub(super) fn file_get_info(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut
 pub(super) fn file_close(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let id = r.u32()?;
     if call.is_plain_user() {
-        return Ok(only(Err(Win32::ACCESS_DENIED)));
+        return Ok(only(Err(call.refused("NetrFileClose", &format!("open {id}"), Win32::ACCESS_DENIED))));
     }
     let closed = call.view.close_open(call.client, id);
     if closed.is_ok() {

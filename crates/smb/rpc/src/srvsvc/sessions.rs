@@ -81,14 +81,19 @@ pub(super) fn session_enum(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut,
 /// NetrSessionDel: all sessions of a client, of a user, or of both.
 pub(super) fn session_del(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let (client, user) = (r.wide_pointer()?, r.wide_pointer()?);
+    let said: Vec<&str> =
+        [&user, &client].into_iter().flatten().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    let refused = |why| Ok(only(Err(call.refused("NetrSessionDel", &said.join(" "), why))));
     if call.is_plain_user() {
-        return Ok(only(Err(Win32::ACCESS_DENIED)));
+        return refused(Win32::ACCESS_DENIED);
     }
-    let named = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
-    if !named(&client) && !named(&user) {
-        return Ok(only(Err(Win32::INVALID_PARAMETER)));
+    if said.is_empty() {
+        return refused(Win32::INVALID_PARAMETER);
     }
     let sessions = chosen(call, client.as_deref(), user.as_deref());
+    if sessions.is_empty() {
+        return refused(Win32::CLIENT_NAME_NOT_FOUND);
+    }
     let mut closed = 0;
     for session in &sessions {
         // One that has just ended is what was asked for.

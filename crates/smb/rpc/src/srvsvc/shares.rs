@@ -79,17 +79,18 @@ pub(super) fn add(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let level = r.u32()?;
     let given = Given::take(r, level)?;
     let parameter = parameter_error(r)?;
-    let result = if call.is_plain_user() {
+    let name = given.as_ref().and_then(|given| given.name.clone()).unwrap_or_default();
+    let wanted = if call.is_plain_user() {
         Err(Win32::ACCESS_DENIED)
     } else if !matches!(level, 2 | 502 | 503) {
         Err(Win32::INVALID_LEVEL)
     } else {
-        given
-            .ok_or(Win32::INVALID_PARAMETER)
-            .and_then(Given::into_new)
-            .and_then(|share| call.view.add_share(call.client, &share).map(|()| share))
-            .map(|share| tracing::info!(share = share.name, path = share.path, by = %call.sid(), "share added"))
+        given.ok_or(Win32::INVALID_PARAMETER).and_then(Given::into_new)
     };
+    let result = wanted
+        .map_err(|why| call.refused("NetrShareAdd", &name, why))
+        .and_then(|share| call.view.add_share(call.client, &share).map(|()| share))
+        .map(|share| tracing::info!(share = share.name, path = share.path, by = %call.sid(), "share added"));
     Ok(changed(parameter, result))
 }
 
@@ -99,51 +100,54 @@ pub(super) fn set_info(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fau
     let level = r.u32()?;
     let given = Given::take(r, level)?;
     let parameter = parameter_error(r)?;
-    let result = if call.is_plain_user() {
+    let wanted = if call.is_plain_user() {
         Err(Win32::ACCESS_DENIED)
     } else if matches!(level, 0 | 501) || !LEVELS.contains(&level) {
         Err(Win32::INVALID_LEVEL)
     } else {
-        find(call, &name).and_then(|share| {
-            if share.special {
-                return Err(Win32::ACCESS_DENIED);
-            }
-            let change = given.ok_or(Win32::INVALID_PARAMETER)?.into_change()?;
-            call.view.change_share(call.client, &share.name, &change)?;
-            tracing::info!(share = share.name, by = %call.sid(), level, "share changed");
-            Ok(())
+        find(call, &name).and_then(|share| match share.special {
+            true => Err(Win32::ACCESS_DENIED),
+            false => Ok((share.name, given.ok_or(Win32::INVALID_PARAMETER)?.into_change()?)),
         })
     };
+    let result =
+        wanted.map_err(|why| call.refused("NetrShareSetInfo", &name, why)).and_then(|(share, change)| {
+            call.view.change_share(call.client, &share, &change)?;
+            tracing::info!(share, by = %call.sid(), level, "share changed");
+            Ok(())
+        });
     Ok(changed(parameter, result))
 }
 
-fn remove(call: &Call<'_>, name: &str) -> Result<(), Win32> {
-    let share = removable(call, name)?;
+fn remove(call: &Call<'_>, operation: &'static str, name: &str) -> Result<(), Win32> {
+    let share = removable(call, operation, name)?;
     call.view.remove_share(call.client, &share.name)?;
     tracing::info!(share = share.name, by = %call.sid(), "share removed");
     Ok(())
 }
 
-fn removable(call: &Call<'_>, name: &str) -> Result<Share, Win32> {
-    if call.is_plain_user() {
-        return Err(Win32::ACCESS_DENIED);
-    }
-    // What the server has made for itself stays.
-    find(call, name).and_then(|share| if share.special { Err(Win32::ACCESS_DENIED) } else { Ok(share) })
+fn removable(call: &Call<'_>, operation: &'static str, name: &str) -> Result<Share, Win32> {
+    let found = if call.is_plain_user() {
+        Err(Win32::ACCESS_DENIED)
+    } else {
+        // What the server has made for itself stays.
+        find(call, name).and_then(|share| if share.special { Err(Win32::ACCESS_DENIED) } else { Ok(share) })
+    };
+    found.map_err(|why| call.refused(operation, name, why))
 }
 
 /// NetrShareDel and NetrShareDelSticky: no share of ours is one without being kept.
 pub(super) fn delete(call: &Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let name = r.wide()?;
     r.u32()?;
-    Ok(only(remove(call, &name)))
+    Ok(only(remove(call, "NetrShareDel", &name)))
 }
 
 /// NetrShareDelStart: the first half of a removal.
 pub(super) fn delete_start(call: &mut Call<'_>, r: &mut NdrIn<'_>) -> Result<NdrOut, Fault> {
     let name = r.wide()?;
     r.u32()?;
-    let opened = removable(call, &name)
+    let opened = removable(call, "NetrShareDelStart", &name)
         .and_then(|share| call.open(Object::ShareRemoval(share.name)).map_err(|_| Win32::NOT_ENOUGH_MEMORY));
     let mut out = NdrOut::new();
     out.context_handle(&opened.unwrap_or([0; 20]));
@@ -158,7 +162,7 @@ pub(super) fn delete_commit(call: &mut Call<'_>, r: &mut NdrIn<'_>) -> Result<Nd
         return Err(Fault::CONTEXT_MISMATCH);
     };
     call.handles.close(call.client.sid, &handle)?;
-    let result = remove(call, &name);
+    let result = remove(call, "NetrShareDelCommit", &name);
     let mut out = NdrOut::new();
     out.context_handle(&[0; 20]);
     out.win32(result.err().unwrap_or(Win32::SUCCESS));

@@ -399,3 +399,77 @@ fn access_matrix_of_calls() {
     }
     matrix.finish();
 }
+
+/// The attempts that a view is told of when somebody calls this, as operation, object and error.
+fn attempts(
+    interface: &Interface,
+    number: u16,
+    sent: &[u8],
+    caller: &RpcClient,
+) -> Vec<(&'static str, String, u32)> {
+    let memory = Memory::sample();
+    let mut handles = Handles::default();
+    let handle = handles.open(caller.sid, removal(), [9; 16]).unwrap();
+    let sent = if sent.is_empty() { handle.to_vec() } else { sent.to_vec() };
+    let mut call = Call { view: &memory, client: caller, handles: &mut handles };
+    let _ = interface.run(&mut call, number, &mut NdrIn::new(&sent, Order::Little));
+    let told = memory.lists().refused.into_iter();
+    told.map(|(user, operation, object, why)| {
+        assert_eq!(user, caller.user);
+        (operation, object, why.0)
+    })
+    .collect()
+}
+
+#[test]
+fn changes_that_are_refused_are_told_of() {
+    let (administrator, user) = (client(true), client(false));
+    let share = |name: &str| text_and(name, &[0]);
+    let session = stub(|out| {
+        out.wide("192.0.2.9");
+        out.flush();
+        out.wide("nobody");
+        out.flush();
+    });
+    let added = stub(|out| [2, 2, 0, 0].iter().for_each(|word| out.u32(*word)));
+    let one = |number, sent: &[u8], caller| match &attempts(&SRVSVC, number, sent, caller)[..] {
+        [(operation, object, why)] => (*operation, object.clone(), *why),
+        other => panic!("{number}: {other:?}"),
+    };
+    let told = |operation, object: &str, why| (operation, object.to_owned(), why);
+    for (number, sent, operation, object) in [
+        (14, added.clone(), "NetrShareAdd", ""),
+        (17, text_and("vm", &[1004, 1004, 0, 0]), "NetrShareSetInfo", "vm"),
+        (18, share("vm"), "NetrShareDel", "vm"),
+        (19, share("vm"), "NetrShareDel", "vm"),
+        (37, share("vm"), "NetrShareDelStart", "vm"),
+        (38, Vec::new(), "NetrShareDelCommit", "vm"),
+        (13, session.clone(), "NetrSessionDel", "nobody 192.0.2.9"),
+        (11, stub(|out| out.u32(7)), "NetrFileClose", "open 7"),
+    ] {
+        assert_eq!(one(number, &sent, &user), told(operation, object, 5));
+    }
+    // An administrator's, too, where they come to nothing before the server is asked.
+    assert_eq!(one(14, &added, &administrator), told("NetrShareAdd", "", 87));
+    assert_eq!(
+        one(17, &text_and("vm", &[1004, 1004, 0, 0]), &administrator),
+        told("NetrShareSetInfo", "vm", 87)
+    );
+    assert_eq!(one(18, &share("none"), &administrator), told("NetrShareDel", "none", 2310));
+    assert_eq!(one(18, &share("IPC$"), &administrator), told("NetrShareDel", "IPC$", 5));
+    assert_eq!(one(13, &session, &administrator), told("NetrSessionDel", "nobody 192.0.2.9", 2312));
+    // What is done, and who only looks, is none.
+    assert!(attempts(&SRVSVC, 18, &share("vm"), &administrator).is_empty());
+    assert!(attempts(&SRVSVC, 16, &text_and("vm", &[502]), &user).is_empty());
+    // Changes that nobody serves.
+    for caller in [&administrator, &user] {
+        let told = attempts(&SAMR, 50, &[0; 64], caller);
+        assert_eq!(told, [("SamrCreateUser2InDomain", String::new(), 50)]);
+    }
+    assert!(attempts(&SAMR, 200, &[0; 64], &user).is_empty());
+    for interface in [&SRVSVC, &LSARPC, &SAMR] {
+        for (number, name) in interface.unserved_changes {
+            assert_eq!(interface.name_of(*number), "?", "{name} is served");
+        }
+    }
+}

@@ -5,7 +5,9 @@ use smb_protocol::FileTime;
 use smb_protocol::security::sid::Sid;
 
 use super::accounts::{AliasView, NONE_NAME, Principal, PrincipalKind, RID_NONE, UserView, builtin};
-use super::{Connection, NewShare, Open, ServerInfo, ServerView, Session, Share, ShareChange, ShareKind};
+use super::{
+    Attempt, Connection, NewShare, Open, ServerInfo, ServerView, Session, Share, ShareChange, ShareKind,
+};
 use crate::client::RpcClient;
 use crate::error::Win32;
 
@@ -24,6 +26,8 @@ pub struct Lists {
     pub users: Vec<UserView>,
     /// Groups.
     pub aliases: Vec<AliasView>,
+    /// Changes that were refused: by whom, the operation, what it was about, and why.
+    pub refused: Vec<(String, &'static str, String, Win32)>,
     /// How many times chance was asked.
     drawn: u64,
 }
@@ -41,6 +45,12 @@ impl Memory {
     pub fn new(lists: Lists) -> Self {
         let machine = Sid::new(5, &[21, 1, 2, 3]).unwrap_or(Sid::ANONYMOUS);
         Self { machine, lists: Mutex::new(lists) }
+    }
+
+    /// What there is now.
+    #[must_use]
+    pub fn lists(&self) -> Lists {
+        self.lists.lock().clone()
     }
 
     /// A server with a few of everything.
@@ -116,6 +126,7 @@ impl Memory {
                 group(Sid::USERS, "Users", vec![Sid::AUTHENTICATED_USERS]),
                 group(account(1002), "staff", vec![account(1000), account(1001)]),
             ],
+            refused: Vec::new(),
             drawn: 0,
         };
         empty
@@ -152,6 +163,11 @@ fn same(one: &str, other: &str) -> bool {
 }
 
 impl ServerView for Memory {
+    fn change_refused(&self, client: &RpcClient, attempt: &Attempt<'_>) {
+        let Attempt { operation, object, why } = *attempt;
+        self.lists.lock().refused.push((client.user.clone(), operation, object.to_owned(), why));
+    }
+
     fn server(&self) -> ServerInfo {
         ServerInfo {
             name: "NODE1".to_owned(),

@@ -13,14 +13,22 @@ fn group(directory: &Directory, name: &str) -> Result<Sid, Problem> {
     if let Some(group) = by_sid.or_else(|| directory.group(name)) {
         return Ok(group.sid);
     }
-    let detail = match directory.user(name) {
-        Some(user) => {
-            format!("{} is a user, and roles of the API are given to groups of users.", user.name)
-        }
-        None => format!("There is no group of users {name} to have a role of the API."),
+    let (detail, todo) = match directory.user(name) {
+        Some(user) => (
+            format!("{} is a user, and roles of the API are given to groups of users.", user.name),
+            "`holdfast group list` shows what there is; `holdfast group create` makes one.",
+        ),
+        // Whatever is made now has a SID of its own.
+        None if name.parse::<Sid>().is_ok() => (
+            format!("There is no group of users with the SID {name} to have a role of the API."),
+            "It was deleted, or is one of another node's, and no new group gets its SID: name another group. `holdfast group list` shows what there is.",
+        ),
+        None => (
+            format!("There is no group of users {name} to have a role of the API."),
+            "`holdfast group list` shows what there is; `holdfast group create` makes one.",
+        ),
     };
-    Err(Problem::new(Code::NotFound, detail)
-        .todo("`holdfast group list` shows what there is; `holdfast group create` makes one."))
+    Err(Problem::new(Code::NotFound, detail).todo(todo))
 }
 
 fn roles(http: &HttpConfig) -> [&Vec<String>; 2] {
@@ -57,10 +65,32 @@ impl Node {
             // Also where the users cannot be read now.
             return Ok(());
         }
-        for (_, names) in roles_mut(&mut want.http) {
-            *names = self.role_groups(names)?;
+        let directory = self.users()?.snapshot();
+        let (mut wrong, mut todo) = (Vec::new(), Vec::new());
+        for (role, names) in roles_mut(&mut want.http) {
+            let line = match role {
+                Role::Operator => "http.operators",
+                _ => "http.viewers",
+            };
+            for name in names.iter_mut() {
+                match group(&directory, name) {
+                    Ok(sid) => *name = sid.to_string(),
+                    Err(problem) => {
+                        wrong.push(format!("{line}: {}", problem.detail));
+                        let makes = name.parse::<Sid>().is_err() && directory.find_name(name, "").is_none();
+                        todo.push(match makes {
+                            true => format!("make the group (`holdfast group create {name}`), or take {name:?} out of `{line}`"),
+                            false => format!("take {name:?} out of `{line}`, or put the name of a group there"),
+                        });
+                    }
+                }
+            }
         }
-        Ok(())
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        Err(Problem::new(Code::NotFound, wrong.join(" "))
+            .todo(format!("In the file {}. Nothing was changed.", todo.join("; "))))
     }
 
     /// Earlier releases kept names: they become the groups that have them now, and what no group has gives nothing, now or later.
@@ -105,19 +135,24 @@ impl Node {
         http
     }
 
-    /// The roles of the API that go with a group, in words.
-    pub(in crate::node) fn roles_lost(&self, sid: &str) -> Vec<String> {
+    /// The roles of the API that a group gives its members.
+    pub(in crate::node) fn roles_of(&self, sid: &str) -> Vec<Role> {
         let mut http = self.config.with(|config| config.http.clone());
         let of =
             roles_mut(&mut http).into_iter().filter(|(_, groups)| groups.iter().any(|group| group == sid));
-        of.map(|(role, _)| format!("The role {role} of the API, which it gives its members, goes with it."))
-            .collect()
+        of.map(|(role, _)| role).collect()
+    }
+
+    /// The roles of the API that go with a group, in words.
+    pub(in crate::node) fn roles_lost(&self, sid: &str) -> Vec<String> {
+        let lost = |role| format!("The role {role} of the API, which it gives its members, goes with it.");
+        self.roles_of(sid).into_iter().map(lost).collect()
     }
 }
 
 /// Takes the roles of a group away.
-pub(in crate::node) fn drop_roles(config: &mut Config, sid: &str) {
-    for (_, groups) in roles_mut(&mut config.http) {
+pub(in crate::node) fn drop_roles(http: &mut HttpConfig, sid: &str) {
+    for (_, groups) in roles_mut(http) {
         groups.retain(|group| group != sid);
     }
 }

@@ -47,6 +47,7 @@ pub(super) fn session(info: SessionInfo) -> Session {
         write: operations(info.io.write),
         smb: Some(SmbSession {
             user: info.user,
+            sid: info.sid.map(|sid| sid.to_string()).unwrap_or_default(),
             workstation: info.workstation,
             dialect: format!("{:?}", info.dialect).trim_start_matches("SMB_").replace('_', "."),
             signing: word(info.signing),

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 
 use control_api::{AuditChange, AuditEntry, Proof, Role};
 use file_store::{NO_LIMIT, QuotaLimits, QuotaMode, QuotaSettings};
-use rpc::RpcClient;
+use rpc::view::Attempt;
+use rpc::{RpcClient, Win32};
 use serde_json::{Value, json};
 use smb_files::QuotaChange;
 use smb_protocol::NtStatus;
@@ -15,10 +16,29 @@ use smb_protocol::security::Sid;
 use smb_server::{OpenInfo, QuotasAsked, Record, SessionInfo};
 
 use super::view::{NodeView, canonical};
-use crate::audit::fields::Fields;
+use crate::audit::fields::{Fields, cut};
 
 /// Most entries that wait to be written down.
 const WAITING_MAX: usize = 256;
+
+/// Bytes of what a client says that something is called.
+const OBJECT_BYTES: usize = 512;
+
+/// The route of the API that does what an operation asks for.
+fn route_of(operation: &str) -> &'static str {
+    match operation {
+        "NetrShareAdd" => "share_create",
+        "NetrShareSetInfo" => "share_update",
+        "NetrSessionDel" => "session_end",
+        "NetrFileClose" => "open_close",
+        name if name.starts_with("NetrShareDel") => "share_delete",
+        name if name.starts_with("Samr") && (name.contains("Group") || name.contains("Alias")) => {
+            "user_group_update"
+        }
+        name if name.starts_with("Samr") || name.starts_with("Lsar") => "user_update",
+        _ => "smb_update",
+    }
+}
 
 /// Whoever is named has logged in with a password; who may change nothing is as good as nobody, and cannot fill the record.
 fn entry(user: &str, may: bool, from: String, operation: &str, request: &str) -> AuditEntry {
@@ -113,11 +133,46 @@ impl NodeView {
         self.closed(by, "open_close", "RPC NetrFileClose", object, was);
     }
 
+    /// A change was refused before the node was asked for it. Who may change nothing is throttled like whoever the API turns away.
+    pub(super) fn attempt_refused(&self, by: &RpcClient, attempt: &Attempt<'_>) {
+        let Attempt { operation, object, why } = *attempt;
+        let (status, result) = match why {
+            _ if !by.is_administrator => (403, "forbidden"),
+            Win32::ACCESS_DENIED => (403, "forbidden"),
+            Win32::NET_NAME_NOT_FOUND | Win32::CLIENT_NAME_NOT_FOUND | Win32::NONE_MAPPED => {
+                (404, "not-found")
+            }
+            Win32::NOT_SUPPORTED => (400, "unsupported"),
+            _ => (400, "invalid-request"),
+        };
+        let reason = match why {
+            _ if !by.is_administrator => format!("{} is no administrator of the node.", by.user),
+            Win32::ACCESS_DENIED => "The server has made it for itself, and keeps it.".to_owned(),
+            Win32::NET_NAME_NOT_FOUND => "There is no such share.".to_owned(),
+            Win32::CLIENT_NAME_NOT_FOUND => "There is no such session.".to_owned(),
+            Win32::NONE_MAPPED => "It names somebody whom nobody here knows.".to_owned(),
+            Win32::NOT_SUPPORTED => format!("The node does not do what {operation} asks for over RPC."),
+            Win32::INVALID_NAME => "A share cannot be called so.".to_owned(),
+            other => format!("The request makes no sense ({other})."),
+        };
+        let mut object = object.to_owned();
+        // It waits for the disk: what a client says may be long.
+        cut(&mut object, OBJECT_BYTES);
+        let of_share = operation.starts_with("NetrShare") && !object.is_empty();
+        let object = if of_share { format!("share {object}") } else { object };
+        let from = by.from.clone();
+        let entry =
+            entry(&by.user, by.is_administrator, from, route_of(operation), &format!("RPC {operation}"));
+        let sid = Some(by.sid.to_string());
+        self.write_down(AuditEntry { sid, object, status, result: result.into(), reason, ..entry });
+    }
+
     fn closed(&self, by: &RpcClient, operation: &str, request: &str, object: String, was: Option<Value>) {
         let entry = entry(&by.user, by.is_administrator, by.from.clone(), operation, request);
         let (status, result) = if was.is_some() { (200, "done") } else { (404, "not-found") };
         let fields = was.as_ref().map(Fields::gone).unwrap_or_default();
-        self.write_down(bounded(AuditEntry { object, status, result: result.into(), ..entry }, fields));
+        let sid = Some(by.sid.to_string());
+        self.write_down(bounded(AuditEntry { sid, object, status, result: result.into(), ..entry }, fields));
     }
 }
 

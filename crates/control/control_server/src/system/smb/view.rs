@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use control_api::Problem;
 use parking_lot::Mutex;
 use rpc::view::accounts::{AliasView, Principal, PrincipalKind, UserView};
-use rpc::view::{Connection, NewShare, Open, ServerInfo, Session, Share, ShareChange, ShareKind};
+use rpc::view::{Attempt, Connection, NewShare, Open, ServerInfo, Session, Share, ShareChange, ShareKind};
 use rpc::{Authenticator, RpcClient, ServerView, Win32};
 use shard_runtime::{Clock, Entropy as _, Monotonic, SystemEntropy};
 use smb_auth::{Acceptor, Accounts, Authenticated, Failure, Identity};
@@ -63,7 +63,7 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// Who asks, for the record.
 fn remote(client: &RpcClient) -> Remote {
-    Remote { user: client.user.clone(), from: client.from.clone() }
+    Remote { user: client.user.clone(), sid: client.sid, from: client.from.clone() }
 }
 
 fn small(value: impl TryInto<u32>) -> u32 {
@@ -161,6 +161,11 @@ impl NodeView {
         self.runtime.block_on(change(&*node))
     }
 
+    /// What a client asks for cannot be said to the node.
+    fn refused_here(&self, client: &RpcClient, operation: &'static str, object: &str, why: Win32) {
+        self.attempt_refused(client, &Attempt { operation, object, why });
+    }
+
     /// The node; none while it starts or stops.
     pub(super) fn node(&self) -> Option<Arc<dyn SmbAdministration>> {
         self.node.lock().as_ref().and_then(Weak::upgrade)
@@ -249,7 +254,8 @@ impl ServerView for NodeView {
     }
 
     fn add_share(&self, client: &RpcClient, share: &NewShare) -> Result<(), Win32> {
-        let request = share_changes::creation(share, |sid| self.find_sid(sid).map(|found| found.name))?;
+        let request = share_changes::creation(share, |sid| self.find_sid(sid).map(|found| found.name))
+            .inspect_err(|why| self.refused_here(client, "NetrShareAdd", &share.name, *why))?;
         self.have(|node| node.share_create(remote(client), request))
             .map_err(|problem| share_changes::error(&problem, true))
     }
@@ -257,9 +263,10 @@ impl ServerView for NodeView {
     fn change_share(&self, client: &RpcClient, name: &str, change: &ShareChange) -> Result<(), Win32> {
         let before =
             self.in_effect.lock().shares.get(&upcase::upper(name)).map(|served| served.config.clone());
-        let before = before.ok_or(Win32::NET_NAME_NOT_FOUND)?;
-        let update =
-            share_changes::update(&before, change, |sid| self.find_sid(sid).map(|found| found.name))?;
+        let refused = |why: &Win32| self.refused_here(client, "NetrShareSetInfo", name, *why);
+        let before = before.ok_or(Win32::NET_NAME_NOT_FOUND).inspect_err(refused)?;
+        let update = share_changes::update(&before, change, |sid| self.find_sid(sid).map(|found| found.name))
+            .inspect_err(refused)?;
         self.have(|node| node.share_update(remote(client), before.name.clone(), update))
             .map_err(|problem| share_changes::error(&problem, false))
     }
@@ -267,6 +274,10 @@ impl ServerView for NodeView {
     fn remove_share(&self, client: &RpcClient, name: &str) -> Result<(), Win32> {
         self.have(|node| node.share_delete(remote(client), name.to_owned()))
             .map_err(|problem| share_changes::error(&problem, false))
+    }
+
+    fn change_refused(&self, client: &RpcClient, attempt: &Attempt<'_>) {
+        self.attempt_refused(client, attempt);
     }
 
     fn sessions(&self) -> Vec<Session> {

@@ -2,7 +2,7 @@
 
 use control_api::{AuditEntry, Problem, ShareCreate, ShareUpdate};
 use file_store::{QuotaLimits, QuotaMode, QuotaSettings};
-use rpc::{ServerView as _, Win32};
+use rpc::{RpcClient, ServerView as _, Win32};
 use serde_json::{Value, json};
 use smb_files::{QuotaChange, QuotaChanges};
 use smb_protocol::NtStatus;
@@ -129,6 +129,44 @@ async fn what_is_not_there_to_be_closed_is_recorded_too() {
     assert_eq!(bench.smb.view.close_open(&alice, 9), Err(Win32::FILE_ID_NOT_FOUND));
     let entry = entries.recv().await.flatten().expect("recorded");
     assert_eq!((&*entry.operation, &*entry.object), ("open_close", "open 9"));
+}
+
+#[tokio::test]
+async fn changes_that_are_refused_are_recorded() {
+    use rpc::view::{Attempt, NewShare, ShareChange};
+
+    let bench = Bench::new();
+    let alice = alice_from(bench.user("alice").sid);
+    let eve = RpcClient { user: "eve".into(), is_administrator: false, ..alice.clone() };
+    let (_node, mut entries) = told(&bench);
+    let view = bench.smb.view.clone();
+    let long = "x".repeat(100_000);
+    view.change_refused(
+        &eve,
+        &Attempt { operation: "NetrShareDel", object: &long, why: Win32::ACCESS_DENIED },
+    );
+    let entry = entries.recv().await.flatten().expect("recorded");
+    assert_eq!((&*entry.who, &*entry.from, entry.proof), ("user eve", "smb 192.0.2.1:50000", None));
+    assert_eq!(
+        (&*entry.operation, &*entry.request, entry.status, &*entry.result),
+        ("share_delete", "RPC NetrShareDel", 403, "forbidden")
+    );
+    assert!(entry.object.starts_with("share xxx") && entry.object.len() < 600, "{}", entry.object.len());
+    assert_eq!(entry.reason, "eve is no administrator of the node.");
+    let made = Attempt { operation: "SamrCreateUser2InDomain", object: "", why: Win32::NOT_SUPPORTED };
+    view.change_refused(&alice, &made);
+    let entry = entries.recv().await.flatten().expect("recorded");
+    assert_eq!((&*entry.operation, entry.status, &*entry.result), ("user_update", 400, "unsupported"));
+    assert!(entry.proof.is_some() && entry.reason.contains("SamrCreateUser2InDomain"), "{entry:?}");
+    // What the node could not even be asked for.
+    let new = NewShare { name: "new".into(), path: "D:\\elsewhere".into(), ..NewShare::default() };
+    assert_eq!(view.add_share(&alice, &new), Err(Win32::UNKNOWN_DIRECTORY));
+    let entry = entries.recv().await.flatten().expect("recorded");
+    assert_eq!((&*entry.operation, &*entry.object, entry.status), ("share_create", "share new", 400));
+    let change = ShareChange::default();
+    assert_eq!(view.change_share(&alice, "none", &change), Err(Win32::NET_NAME_NOT_FOUND));
+    let entry = entries.recv().await.flatten().expect("recorded");
+    assert_eq!((&*entry.operation, &*entry.object, entry.status), ("share_update", "share none", 404));
 }
 
 /// A disk that does not answer holds up no shard, and no more than so many entries wait for it.
