@@ -263,7 +263,6 @@ impl Config {
         }
         unique("lun", self.luns.iter().map(|lun| lun.name.as_str()))?;
         let mut files: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut numbers = BTreeMap::new();
         for lun in &self.luns {
             check_lun(lun, &groups, &targets)?;
             let others = files.entry((&lun.volume, upcase::upper(&lun.path))).or_default();
@@ -278,24 +277,8 @@ impl Config {
                 )));
             }
             others.push(lun.volume_guid);
-            for map in &lun.map {
-                let other = numbers.insert((&map.target, map.number, &map.group), &lun.name);
-                if let Some(other) = other.filter(|other| **other != lun.name) {
-                    return Err(wrong(format!(
-                        "luns {other} and {}: both are number {} of target {} for initiator group {}.",
-                        lun.name, map.number, map.target, map.group
-                    ))
-                    .todo("Give one of them another number."));
-                }
-                if other.is_some() {
-                    return Err(wrong(format!(
-                        "lun {}: it is number {} of target {} for initiator group {} twice.",
-                        lun.name, map.number, map.target, map.group
-                    ))
-                    .todo("Say it once."));
-                }
-            }
         }
+        crate::lun_places::check_once(&self.luns)?;
         self.smb.check()?;
         self.http.check()?;
         unique("share", self.shares.iter().map(|share| share.name.as_str()))?;

@@ -26,6 +26,7 @@
 
 mod access;
 mod account;
+mod account_groups;
 mod cache;
 mod cluster;
 mod cluster_balance;
@@ -47,6 +48,7 @@ mod job;
 mod listener;
 mod lun;
 mod lun_numbers;
+mod lun_places;
 mod lun_reservations;
 mod node_disk;
 mod notify;
@@ -75,10 +77,8 @@ pub use access::{
     AUDIT_ENTRIES_MAX, ApiToken, ApiTokenCreate, ApiTokenCreated, AuditChange, AuditEntry, Login, Me, Proof,
     Role,
 };
-pub use account::{
-    AccountRename, HeldPermission, Password, PasswordChange, User, UserCreate, UserGroup, UserGroupCreate,
-    UserGroupUpdate, UserUpdate,
-};
+pub use account::{AccountRename, HeldPermission, Password, PasswordChange, User, UserCreate, UserUpdate};
+pub use account_groups::{UserGroup, UserGroupCreate, UserGroupUpdate};
 pub use cache::{
     CacheConfig, CachePolicyUpdate, CacheStatus, CacheUpdate, LogCreate, LogMode, MAX_READ_AHEAD_BYTES,
     ReadAhead, ReadCacheCounters, VolumeCache, VolumeConfig, VolumeLog,

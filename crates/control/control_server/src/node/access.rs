@@ -153,7 +153,7 @@ impl Node {
                 viewers: viewers.clone().unwrap_or_else(|| before.viewers.clone()),
                 ..before.clone()
             };
-            let told = self.api_sessions_ending(&*self.users()?.snapshot(), &after);
+            let told = self.api_sessions_ending(&self.users()?.snapshot(), &after);
             if !told.is_empty() {
                 confirm("roles", confirmed.as_deref(), || told)?;
             }
