@@ -1,17 +1,11 @@
 //! A node leaves, or is removed.
-//!
-//! ```text
-//!   its entry says that it is removed; its name, beat and entry among the members go ──► its member of etcd goes ──► its seat is free
-//! ```
-//! In this order: what refuses the first step leaves everything as it was. A seat that is left of a node that was removed says that the rest is
-//! to be done still; whoever asks again does it, and so do the nodes with a part in etcd (`seats.rs`).
 
 use std::time::Duration;
 
 use cluster_store::keys::{ClusterName, Key, NodeId};
 use cluster_store::values::{Owner, Seats, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
-use cluster_store_etcd::{EtcdMember, EtcdStore};
+use cluster_store_etcd::EtcdStore;
 use tokio::time::Instant;
 
 use crate::error::{JoinError, Kind};
@@ -90,8 +84,8 @@ pub async fn check_leave(
     ))
 }
 
-/// Takes a node out of the cluster that has stopped for it: its name, its member of etcd, its seat; its number stays given. What was done of
-/// that already is not done again.
+/// Takes a node out of the cluster that has stopped for it: its member of etcd, its seat, its name; its number stays given. Done already, it
+/// does nothing.
 ///
 /// # Errors
 /// As [`check_leave`]; when etcd does not answer, or refuses to lose this member.
@@ -140,24 +134,11 @@ async fn leave_once(
     node: NodeId,
     beat: Option<Revision>,
 ) -> Result<(), JoinError> {
-    say_removed(store, cluster, node, beat).await?;
-    finish(store, cluster, node).await
-}
-
-/// Says in one transaction that a node belongs to the cluster no more.
-async fn say_removed(
-    store: &EtcdStore,
-    cluster: &ClusterName,
-    node: NodeId,
-    beat: Option<Revision>,
-) -> Result<(), JoinError> {
     let mut last = None;
     for _ in 0..TRIES {
-        let found = nodes(store, cluster).await?.into_iter().find(|(id, ..)| *id == node);
-        let Some((_, modified, mut entry)) = found.filter(|(_, _, entry)| !entry.removed) else {
-            return Ok(());
-        };
+        // Before its member of etcd goes, too.
         if let Some(beat) = beat
+            && !matches!(standing(store, cluster, node).await?, Standing::Removed)
             && last_beat(store, cluster, node).await? != beat
         {
             return Err(JoinError::new(
@@ -168,12 +149,18 @@ async fn say_removed(
         }
         let (revision, seats) = seats(store, cluster).await?;
         if let Some((_, peer_url)) = seats.seats.iter().find(|(id, _)| *id == node) {
-            check_member_can_go(store, peer_url).await?;
+            remove_member(store, peer_url).await?;
+        }
+        let all = nodes(store, cluster).await?;
+        let found = all.into_iter().find(|(id, ..)| *id == node);
+        let Some((_, modified, mut entry)) = found else { return Ok(()) };
+        if entry.removed {
+            return Ok(());
         }
         let (name, key) = (Key::NodeName(entry.name.clone()).path(cluster), Key::Node(node).path(cluster));
         entry.removed = true;
         // Its token is used up in any case.
-        let steps = vec![
+        let mut steps = vec![
             Step::Put(key.clone(), entry.encode().map_err(JoinError::damaged)?),
             Step::Delete(name),
             Step::Delete(Key::Member(node).path(cluster)),
@@ -181,6 +168,11 @@ async fn say_removed(
             Step::Delete(Key::NodePaths(node).path(cluster)),
         ];
         let seats_key = Key::EtcdSeats.path(cluster);
+        if revision != Revision(0) {
+            let left = seats.seats.into_iter().filter(|(id, _)| *id != node).collect();
+            let left = Seats { seats: left }.encode().map_err(JoinError::damaged)?;
+            steps.push(Step::Put(seats_key.clone(), left));
+        }
         let mut conditions =
             vec![Condition::Modified(key, modified), Condition::Modified(seats_key, revision)];
         conditions.extend(beat.map(|beat| Condition::Modified(Key::Beat(node).path(cluster), beat)));
@@ -191,38 +183,7 @@ async fn say_removed(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(crowded(last))
-}
-
-/// Takes the member of etcd of a node that was removed away, and then its seat.
-///
-/// # Errors
-/// When etcd does not answer, or refuses to lose this member.
-pub(crate) async fn finish(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> Result<(), JoinError> {
-    let mut last = None;
-    for _ in 0..TRIES {
-        let (revision, mut seats) = seats(store, cluster).await?;
-        let Some((_, peer_url)) = seats.seats.iter().find(|(id, _)| *id == node) else { return Ok(()) };
-        remove_member(store, peer_url).await?;
-        seats.seats.retain(|(id, _)| *id != node);
-        let key = Key::EtcdSeats.path(cluster);
-        let transaction = Transaction {
-            conditions: vec![Condition::Modified(key.clone(), revision)],
-            steps: vec![Step::Put(key, seats.encode().map_err(JoinError::damaged)?)],
-            reads: Vec::new(),
-        };
-        match store.transact(transaction).await {
-            Ok(outcome) if outcome.done => return Ok(()),
-            Ok(_) => {}
-            Err(error @ StoreError::Unknown(_)) => last = Some(error),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(crowded(last))
-}
-
-fn crowded(last: Option<StoreError>) -> JoinError {
-    last.map_or_else(
+    Err(last.map_or_else(
         || {
             JoinError::new(
                 Kind::Away,
@@ -231,21 +192,7 @@ fn crowded(last: Option<StoreError>) -> JoinError {
             )
         },
         JoinError::from,
-    )
-}
-
-/// A node whose seat is left, though it was removed: the rest of its departure is to be done.
-pub(crate) async fn half_gone(
-    store: &dyn ClusterStore,
-    cluster: &ClusterName,
-    seats: &Seats,
-) -> Result<Option<NodeId>, JoinError> {
-    for (node, _) in &seats.seats {
-        if standing(store, cluster, *node).await? == Standing::Removed {
-            return Ok(Some(*node));
-        }
-    }
-    Ok(None)
+    ))
 }
 
 pub(crate) async fn seats(
@@ -261,24 +208,6 @@ pub(crate) async fn seats(
             Ok((found.modified, seats))
         }
     }
-}
-
-/// # Errors
-/// When etcd would be left without a member that can have a vote.
-async fn check_member_can_go(store: &EtcdStore, peer_url: &str) -> Result<(), JoinError> {
-    let members = store.members().await?;
-    let is_it = |member: &EtcdMember| member.peer_urls.iter().any(|url| url == peer_url);
-    let can_follow = |member: &EtcdMember| !is_it(member) && (!member.learner || !member.name.is_empty());
-    let is_last = members.iter().any(|member| is_it(member) && !member.learner);
-    if is_last && !members.iter().any(can_follow) { Err(only_member()) } else { Ok(()) }
-}
-
-fn only_member() -> JoinError {
-    JoinError::new(
-        Kind::State,
-        "This node runs the only member of the cluster's etcd, and no other node has taken part in it yet.",
-        "Wait until another node has: `holdfast cluster status`.",
-    )
 }
 
 /// Takes a member out of etcd, by where the others reach it. The last one with a vote gives it to one that has learned first.
@@ -306,7 +235,11 @@ async fn remove_member(store: &EtcdStore, peer_url: &str) -> Result<(), JoinErro
             } else if let Some(heir) = heir {
                 store.promote(heir.id).await
             } else {
-                return Err(only_member());
+                return Err(JoinError::new(
+                    Kind::State,
+                    "This node runs the only member of the cluster's etcd, and no other node has taken part in it yet.",
+                    "Wait until another node has: `holdfast cluster status`.",
+                ));
             };
             why = done.err().or(why.take());
             tokio::time::sleep(PAUSE).await;

@@ -18,7 +18,7 @@ use managed_etcd::{Certificates, EtcdMemberConfig, EtcdProcess, First, has_data}
 use tokio::sync::{Mutex, watch};
 
 use crate::error::{JoinError, Kind};
-use crate::leaving::{finish, half_gone, seats};
+use crate::leaving::seats;
 use crate::roll::{Standing, standing};
 
 /// Between looks while something is to be done, and otherwise.
@@ -156,10 +156,6 @@ impl Steward {
         // Somebody else's etcd: nothing to do.
         if revision == Revision(0) {
             return Ok(false);
-        }
-        if let Some(gone) = half_gone(&self.store, &cluster, &taken).await? {
-            finish(&self.store, &cluster, gone).await?;
-            return Ok(true);
         }
         let members = self.store.members().await?;
         self.know(&mut state, &members)?;

@@ -3,8 +3,8 @@
 
 use cluster_join::{Kind, Standing, check_leave, last_beat, remove, standing};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Holder, Incarnation, NodeEntry, Owner, Seats, Value as _};
-use cluster_store::{ClusterStore, Range, Revision, Step, Transaction};
+use cluster_store::values::{Holder, Incarnation, NodeEntry, Owner, Value as _};
+use cluster_store::{ClusterStore, Revision, Step, Transaction};
 use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
 use test_etcd::{Etcd, is_installed};
 use tokio::runtime::Handle;
@@ -25,79 +25,6 @@ fn store(etcd: &Etcd) -> EtcdStore {
     EtcdStore::new(options, Handle::current()).expect("options")
 }
 
-async fn put(store: &EtcdStore, cluster: &ClusterName, key: Key, value: Vec<u8>) {
-    let steps = vec![Step::Put(key.path(cluster), value)];
-    let done = store.transact(Transaction { steps, ..Transaction::default() }).await;
-    assert!(done.expect("etcd answers").done);
-}
-
-fn entry(name: &str, removed: bool) -> Vec<u8> {
-    let entry = NodeEntry {
-        name: name.into(),
-        api: String::new(),
-        release: String::new(),
-        joined: 0,
-        removed,
-        token: String::new(),
-        key: String::new(),
-    };
-    entry.encode().expect("a value")
-}
-
-/// Two nodes, the second of which has a seat and a member of etcd that learns.
-async fn with_a_seat(store: &EtcdStore, cluster: &ClusterName, removed: bool) {
-    const PEER: &str = "https://127.0.0.1:9";
-    let id = |number| NodeId::new(number).expect("a number");
-    put(store, cluster, Key::Node(id(1)), entry("alpha", false)).await;
-    put(store, cluster, Key::Node(id(2)), entry("beta", removed)).await;
-    put(store, cluster, Key::Beat(id(2)), b"1".to_vec()).await;
-    let seats = Seats { seats: vec![(id(1), "https://127.0.0.1:8".into()), (id(2), PEER.into())] };
-    put(store, cluster, Key::EtcdSeats, seats.encode().expect("a value")).await;
-    store.add_learner(PEER).await.expect("added");
-}
-
-/// Removing what etcd does not write down: it is full.
-#[tokio::test]
-async fn a_node_that_cannot_be_removed_keeps_its_member_of_etcd() {
-    if !is_installed() {
-        return;
-    }
-    let etcd = Etcd::start(1, &["--quota-backend-bytes", "4194304"]);
-    etcd.wait_until_healthy();
-    let store = store(&etcd);
-    let cluster = ClusterName::new("c").expect("a name");
-    with_a_seat(&store, &cluster, false).await;
-    let node = NodeId::new(2).expect("a number");
-    let seen = last_beat(&store, &cluster, node).await.expect("read");
-    let fill = async || {
-        let steps = vec![Step::Put(format!("{}fill", cluster.root()), vec![7; 1 << 20])];
-        store.transact(Transaction { steps, ..Transaction::default() }).await
-    };
-    while fill().await.is_ok() {}
-    let error = remove(&store, &cluster, node, seen).await.expect_err("nothing is written");
-    assert_eq!(standing(&store, &cluster, node).await.expect("read"), Standing::Member, "{error}");
-    assert_eq!(store.members().await.expect("read").len(), 2, "its member is gone, and it is not");
-}
-
-#[tokio::test]
-async fn a_removal_that_was_interrupted_goes_on() {
-    if !is_installed() {
-        return;
-    }
-    let etcd = Etcd::start(1, &[]);
-    etcd.wait_until_healthy();
-    let store = store(&etcd);
-    let cluster = ClusterName::new("c").expect("a name");
-    with_a_seat(&store, &cluster, true).await;
-    let node = NodeId::new(2).expect("a number");
-    remove(&store, &cluster, node, Revision(0)).await.expect("it goes on");
-    assert_eq!(store.members().await.expect("read").len(), 1, "its member stays");
-    let key = Key::EtcdSeats.path(&cluster);
-    let seats = store.get(Range::Key(key)).await.expect("read").found.remove(0).value;
-    let seats = Seats::decode(&seats).expect("a value").seats;
-    assert!(seats.iter().all(|(id, _)| *id != node), "its seat stays: {seats:?}");
-}
-
 #[tokio::test]
 async fn a_node_that_gives_a_sign_of_life_is_not_removed() {
     if !is_installed() {
@@ -108,9 +35,22 @@ async fn a_node_that_gives_a_sign_of_life_is_not_removed() {
     let store = store(&etcd);
     let cluster = ClusterName::new("c").expect("a name");
     let id = |number| NodeId::new(number).expect("a number");
-    let put = async |key: Key, value: Vec<u8>| put(&store, &cluster, key, value).await;
+    let put = async |key: Key, value: Vec<u8>| {
+        let steps = vec![Step::Put(key.path(&cluster), value)];
+        let done = store.transact(Transaction { steps, ..Transaction::default() }).await;
+        assert!(done.expect("etcd answers").done);
+    };
     for (number, name) in [(1, "alpha"), (2, "beta")] {
-        put(Key::Node(id(number)), entry(name, false)).await;
+        let entry = NodeEntry {
+            name: name.into(),
+            api: String::new(),
+            release: String::new(),
+            joined: 0,
+            removed: false,
+            token: String::new(),
+            key: String::new(),
+        };
+        put(Key::Node(id(number)), entry.encode().expect("a value")).await;
     }
     put(Key::Member(id(2)), b"x".to_vec()).await;
     put(Key::Beat(id(2)), b"1".to_vec()).await;
