@@ -12,7 +12,7 @@
 mod make;
 mod member;
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -51,10 +51,14 @@ struct Cluster {
 fn lock(dir: &Path) -> CliResult<File> {
     std::fs::create_dir_all(dir).map_err(|error| CliError::here(format!("{}: {error}", dir.display())))?;
     let file = File::create(dir.join("lock")).map_err(CliError::here)?;
-    file.try_lock().map_err(|_| {
-        CliError::here(format!("a demo runs in {} already: end it, or take another --dir", dir.display()))
-    })?;
-    Ok(file)
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(CliError::here(format!(
+            "a demo runs in {} already: end it, or take another --dir",
+            dir.display()
+        ))),
+        Err(TryLockError::Error(error)) => Err(CliError::here(format!("{}: {error}", dir.display()))),
+        Ok(()) => Ok(file),
+    }
 }
 
 pub(crate) fn run(args: &Args, json: bool) -> CliResult {

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cluster_store::keys::{ClusterName, Key, NodeId};
 use cluster_store::values::{Value as _, WentBack};
@@ -20,6 +21,9 @@ use crate::status::StoreWentBack;
 /// It is kept on disk whenever the store has come so far since: some quarter of a minute with three nodes that beat. A store that is
 /// restored to a later moment is not noticed by a node that was killed.
 const KEEP_EVERY: u64 = 100;
+
+/// A node that ends waits so long for its disk.
+const END_WITHIN: Duration = Duration::from_secs(5);
 
 /// What was seen.
 pub(crate) struct Seen {
@@ -89,9 +93,11 @@ impl Seen {
         self.begin_keeping().await.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 
-    /// Keeps it as the node ends. Where that fails, which is told of, less is noticed.
+    /// Keeps it as the node ends. Where that fails, which is told of, or a disk does not answer, less is noticed.
     pub(crate) async fn keep_at_end(&mut self) {
-        let _ = self.keep().await;
+        if tokio::time::timeout(END_WITHIN, self.keep()).await.is_err() {
+            tracing::warn!("the disk does not take in time how far the shared state has come");
+        }
     }
 
     /// How far it went back, while that is of use to somebody.

@@ -111,6 +111,10 @@ impl Audit {
         for text in
             [&mut entry.who, &mut entry.request, &mut entry.object, &mut entry.reason, &mut entry.left_out]
         {
+            // What anybody may have sent: it writes no lines of its own, and controls nobody's terminal.
+            if text.contains(char::is_control) {
+                *text = text.replace(char::is_control, "\u{fffd}");
+            }
             cut(text, TEXT_BYTES);
         }
         let (left_out, missed) = {
@@ -318,6 +322,16 @@ mod tests {
         assert_eq!(sizes.len(), FILES as usize, "{sizes:?}");
         assert!(sizes.iter().all(|size| *size <= FILE_BYTES), "{sizes:?}");
         assert!(audit.newest(usize::MAX).expect("there")[0].object.len() < TEXT_BYTES + 4);
+    }
+
+    /// Who has not even logged in names things as it likes.
+    #[test]
+    fn nobody_writes_lines_of_its_own_or_controls_a_terminal() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        let audit = Audit::new(dir.path().join("audit.jsonl"));
+        write(&audit, entry("x\n2026-01-01 alice \u{1b}]0;\u{7}", None), at(0));
+        let found = audit.newest(1).expect("there").remove(0).object;
+        assert_eq!(found, "x\u{fffd}2026-01-01 alice \u{fffd}]0;\u{fffd}");
     }
 
     #[test]

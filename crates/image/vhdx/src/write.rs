@@ -32,6 +32,14 @@ pub(crate) struct Part {
     pub(crate) len: u64,
 }
 
+/// What an operation does to its range.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Content,
+    /// Of a whole block the entry says so, whatever place it has.
+    Zeros,
+}
+
 impl Inner {
     /// The parts of a range, by block.
     fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = Part> + use<> {
@@ -49,7 +57,7 @@ impl Inner {
     }
 
     /// Before a change: says in the file that what users see changes, before the first time, and makes sure that memory has room for it.
-    async fn begin(&self, (offset, len): (u64, u64)) -> Result<()> {
+    async fn begin(&self, (offset, len): (u64, u64), change: Change) -> Result<()> {
         self.check_writable()?;
         if !self.begun.load(Ordering::Acquire) {
             self.begin_changes(true).await?;
@@ -63,7 +71,8 @@ impl Inner {
             // there goes on.
             Err(full) if full.kind() == ImageErrorKind::NoSpace => {
                 for part in self.parts(offset, len) {
-                    if !self.is_in_place(part).await? {
+                    let goes = change == Change::Zeros && self.is_whole(part);
+                    if goes || !self.is_in_place(part).await? {
                         return Err(full);
                     }
                 }
@@ -144,7 +153,7 @@ impl Inner {
         let _shape = self.shape.read().await;
         let range = (offset, data.len() as u64);
         self.check_within(offset, data.len() as u64)?;
-        self.begin(range).await?;
+        self.begin(range, Change::Content).await?;
         let operation = self.space.begin();
         let mut done = 0;
         for part in self.parts(range.0, range.1) {
@@ -280,7 +289,7 @@ impl Inner {
         self.check_within(offset, len)?;
         for part in self.parts(offset, len) {
             let range = (part.block * self.block_size() + part.within, part.len);
-            self.begin(range).await?;
+            self.begin(range, Change::Zeros).await?;
             let operation = self.space.begin();
             self.zero_part(part, unmap, durability).await?;
             drop(operation);

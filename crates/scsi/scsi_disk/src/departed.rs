@@ -34,9 +34,9 @@ impl Departed {
         self.ports.iter().filter(|(_, lost)| *lost).map(|(port, _)| port.as_str())
     }
 
-    /// These ports are to be told of nothing any more.
+    /// These ports are not to be told of what was lost until now. What they have cached since may be lost still, and is told then.
     pub(crate) fn forget(&mut self, is_of: impl Fn(&str) -> bool) {
-        self.ports.retain(|(port, _)| !is_of(port));
+        self.ports.iter_mut().filter(|(port, _)| is_of(port)).for_each(|(_, lost)| *lost = false);
     }
 
     /// Cached writes may be lost: each is to be told.
@@ -48,6 +48,18 @@ impl Departed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What was agreed to be forgotten is what was lost, not what will be.
+    #[test]
+    fn who_is_forgotten_is_told_of_what_is_lost_later() {
+        let mut departed = Departed::default();
+        departed.leaves("a".into(), true);
+        departed.leaves("b".into(), true);
+        departed.forget(|port| port == "a");
+        assert_eq!(departed.to_be_told().collect::<Vec<_>>(), ["b"]);
+        departed.lose_writes();
+        assert!(departed.comes_back("a") && departed.comes_back("b"));
+    }
 
     #[test]
     fn what_is_remembered_is_bounded_and_losses_are_kept_longest() {

@@ -70,8 +70,7 @@ impl Node {
     /// Takes this node out of its cluster, and orders the change.
     ///
     /// # Errors
-    /// When it owns pools, is the last one, or etcd does not answer. The node takes part as before, after a restart where it had stopped; one that
-    /// the cluster has let go of already, while its member of etcd stayed, takes none, and goes on leaving when it is asked again.
+    /// When it owns pools, is the last one, or etcd does not answer. The node takes part as before, after a restart where it had stopped.
     pub(crate) async fn cluster_leave(&self) -> Result<ClusterPlace, Problem> {
         let preparing = self.changing().begin()?;
         let (identity, store) = self.as_member().await?;

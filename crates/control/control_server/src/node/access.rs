@@ -147,13 +147,14 @@ impl Node {
         let HttpUpdate { listen, names, certificate, key, operators, viewers, confirm: confirmed } = update;
         let groups = |names: Option<Vec<String>>| names.map(|names| self.role_groups(&names)).transpose();
         let (operators, viewers) = (groups(operators)?, groups(viewers)?);
-        if operators.is_some() || viewers.is_some() {
+        // Roles can be taken away also where the users cannot be read: nobody's session counts then.
+        if let (true, Ok(users)) = (operators.is_some() || viewers.is_some(), self.users()) {
             let after = HttpConfig {
                 operators: operators.clone().unwrap_or_else(|| before.operators.clone()),
                 viewers: viewers.clone().unwrap_or_else(|| before.viewers.clone()),
                 ..before.clone()
             };
-            let told = self.api_sessions_ending(&self.users()?.snapshot(), &after);
+            let told = self.api_sessions_ending(&users.snapshot(), &after);
             if !told.is_empty() {
                 confirm("roles", confirmed.as_deref(), || told)?;
             }

@@ -192,6 +192,9 @@ fn what_has_its_place_is_overwritten_while_memory_is_full_of_changes() {
             short.mapped.lock().insert(place / CLUSTER);
             assert_eq!(try_put(&image, 0, 3, durability).await, Ok(()), "it has its place");
         }
+        // A whole block's entry would change.
+        let zeros = image.inner.zero(0, image.inner.block_size(), true, Durability::Volatile).await;
+        assert_eq!(zeros.map_err(|error| error.kind()), Err(ImageErrorKind::NoSpace));
         assert_eq!(
             try_put(&image, last + 512 * MIB, 2, Durability::Volatile).await,
             Err(BlockErrorKind::NoSpace)

@@ -36,7 +36,11 @@ impl Node {
                 are(&gone)
             )]
         })?;
-        let forgotten = iscsi.forget_lost_writes(name, host).await?;
+        // None but those that the question has named: who has come or gone since is not agreed to.
+        let mut forgotten = Vec::new();
+        for host in gone {
+            forgotten.extend(iscsi.forget_lost_writes(name, Some(host.clone())).await?);
+        }
         if forgotten.is_empty() {
             let detail = format!("No host was forgotten: each is connected to LUN {name}, or was told.");
             return Err(Problem::new(Code::WrongState, detail).todo("Nothing was done."));

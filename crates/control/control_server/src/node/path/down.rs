@@ -61,8 +61,10 @@ impl Node {
             // It has nothing more to say, and lets go of its disks when what is under way there has ended.
             let mut unclean = Vec::new();
             if release == Release::Asked {
-                // Says why not; and whoever asked is told what cannot be had, rather than kept waiting for it.
-                unclean.extend(handle.close_and_release().await.err());
+                // It cannot be written that it is nobody's, and closing waits for its disks: whoever asked is told what cannot be had, rather
+                // than kept waiting for it.
+                let detail = "the pool has stopped, so it cannot be said on its disks that it is nobody's";
+                unclean.push(Problem::new(Code::WrongState, detail));
                 unclean.extend(handle.abandon().await.err());
             } else {
                 unclean.extend(self.abandon(handle).await.err());
