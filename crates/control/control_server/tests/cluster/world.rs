@@ -353,5 +353,6 @@ pub(crate) fn make(node: &Member) {
     node.send("POST", "/v1/volumes", &json!({ "name": "v", "pool": "p", "size_bytes": 1 << 30 }));
     let lun = json!({ "name": "l", "volume": "v", "size_bytes": 8192, "map": [{ "everyone": true }] });
     node.send("POST", "/v1/luns", &lun);
-    node.send("POST", "/v1/shares", &json!({ "name": "s", "volume": "v" }));
+    let permissions = json!([{ "who": "Administrators", "right": "full" }]);
+    node.send("POST", "/v1/shares", &json!({ "name": "s", "volume": "v", "permissions": permissions }));
 }
