@@ -22,8 +22,9 @@ import time
 
 from chart import pairs
 from failover import Cluster
-from machine import MEMORY, REPS, SECONDS, describe
+from machine import MEMORY, SECONDS, describe
 from servers import BINARY
+from storage import in_turns, show
 
 MIB = 512
 FIRST_ADDRESS = "127.0.67.11:3260"
@@ -135,17 +136,6 @@ def round_trip():
     return statistics.median(times)
 
 
-def in_turns(runs):
-    """Each of `runs` (name, function) REPS times, taking turns: the median, lowest and highest of every figure."""
-    got = {name: [] for name, _ in runs}
-    for turn in range(REPS):
-        print("turn %d of %d: %s" % (turn + 1, REPS, ", ".join(name for name, _ in runs)), flush=True)
-        for name, run in runs:
-            got[name].append(run())
-    return {name: {key: (statistics.median(row[key] for row in rows), min(row[key] for row in rows), max(row[key] for row in rows))
-                   for key in rows[0]} for name, rows in got.items()}
-
-
 def measure(bench):
     one = lambda node, name, mode, depth: lambda: bench.figures([(node, name)], mode, depth)
     print("idle for %d s" % IDLE, flush=True)
@@ -175,10 +165,6 @@ def measure(bench):
     if moved:
         raise RuntimeError("these pools are elsewhere by now, so the figures say nothing: " + ", ".join(moved))
     return got
-
-
-def show(figure, form="%.1f"):
-    return "%s (%s–%s)" % tuple(form % value for value in figure)
 
 
 def write(folder, got, machine):
@@ -212,7 +198,7 @@ def write(folder, got, machine):
     rows += [("%s, %s" % (mode, name), 32, figures) for mode, both in forwarded.items() for name, figures in both.items()]
     rows += [("%s, two pools a node, %s" % (mode, name), 16, figures) for mode, both in scale.items() for name, figures in both.items()]
     for name, depth, figures in rows:
-        out.append("| %s | %d | %s | %s | %s | %s |" % (name, depth, show(figures["p50"]), show(figures["p99"]), show(figures["iops"], "%.0f"), show(figures["cpu"])))
+        out.append("| %s | %d | %s | %s | %s | %s |" % (name, depth, show(figures["p50"], "%.1f"), show(figures["p99"], "%.1f"), show(figures["iops"]), show(figures["cpu"], "%.1f")))
     out += ["", "![CPU for an I/O](cluster.svg)", ""]
     with open(os.path.join(folder, "cluster.md"), "w") as page:
         page.write("\n".join(out))

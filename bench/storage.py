@@ -24,7 +24,8 @@ def tool(name, *words, limit=600):
 def in_turns(runs):
     """Each of `runs` (name, function) REPS times, taking turns: median, lowest and highest of every figure."""
     got = {name: [] for name, _ in runs}
-    for _ in range(REPS):
+    for turn in range(REPS):
+        print("turn %d of %d: %s" % (turn + 1, REPS, ", ".join(got)), flush=True)
         for name, run in runs:
             got[name].append(run())
     return {name: {key: (statistics.median(r[key] for r in rows), min(r[key] for r in rows), max(r[key] for r in rows))

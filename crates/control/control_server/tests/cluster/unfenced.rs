@@ -4,10 +4,9 @@ use serde_json::json;
 
 use crate::world::{Member, World, comes, make};
 
-#[test]
-fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
-    let world = World::new();
-    world.machine.unfenced.lock().insert("b".into());
+/// Two nodes, the first of which has the pool; nobody can be kept from this disk.
+fn two(world: &World, unfenced: &str) -> [Member; 2] {
+    world.machine.unfenced.lock().insert(unfenced.into());
     world.know(1);
     world.know(2);
     let first = world.start(1);
@@ -16,6 +15,13 @@ fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
     let second = world.start(2);
     comes("the second node takes part", || second.takes_part());
     comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
+    [first, second]
+}
+
+#[test]
+fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
+    let world = World::new();
+    let [first, second] = two(&world, "b");
 
     // Who closes it cleanly lets go of it.
     second.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
@@ -74,15 +80,7 @@ fn a_pool_whose_owner_cannot_be_kept_from_its_disks_is_not_taken_by_itself() {
 #[test]
 fn a_disk_that_comes_later_and_cannot_be_fenced_goes_with_its_pool() {
     let world = World::new();
-    world.machine.unfenced.lock().insert("c".into());
-    world.know(1);
-    world.know(2);
-    let first = world.start(1);
-    comes("the node takes part", || first.takes_part());
-    make(&first);
-    let second = world.start(2);
-    comes("the second node takes part", || second.takes_part());
-    comes("the second node knows", || second.pool("p") == ("n1".into(), "online".into()));
+    let [first, second] = two(&world, "c");
     first.send("POST", "/v1/pools/p/disks", &json!({ "disk": "c", "confirm": "c" }));
     second.send("POST", "/v1/pools/p/move", &json!({ "node": "n2" }));
     comes("it is served by the other node", || second.serves("l", "s"));
