@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
-use test_etcd::{is_installed, own_address, own_port, wait_for};
+use test_etcd::{is_installed, own_address, own_ports, wait_for};
 
 struct Node {
     dir: tempfile::TempDir,
@@ -23,11 +23,7 @@ fn program(words: &[&str]) -> Command {
 
 impl Node {
     fn start() -> Self {
-        let port = own_port();
-        // Six in a row.
-        for _ in 0..5 {
-            let _ = own_port();
-        }
+        let port = own_ports(6);
         let address: IpAddr = own_address();
         let mut node = Self {
             dir: tempfile::tempdir().expect("temp dir"),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use test_etcd::{own_address, own_port};
+use test_etcd::{own_address, own_ports};
 
 use super::Context;
 use super::restart::qemu_io;
@@ -36,9 +36,8 @@ impl Member {
         let mut serve = command(binary()?);
         serve.args(["serve", "--supervise", "--shards", "1", "--data-dir"]).arg(&dir);
         let process = Running::start("holdfast", serve, &dir.with_extension("log"))?;
-        // Six ports in a row are the node's.
-        let ports: Vec<u16> = (0..6).map(|_| own_port()).collect();
-        Ok(Self { dir, address: format!("{}:{}", own_address(), ports[0]), process })
+        // A node has six ports in a row.
+        Ok(Self { dir, address: format!("{}:{}", own_address(), own_ports(6)), process })
     }
 
     fn ask(&self, arguments: &[&str]) -> Result<Value> {

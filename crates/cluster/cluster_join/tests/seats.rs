@@ -18,23 +18,14 @@ use cluster_store::keys::{ClusterName, NodeId};
 use cluster_store::{ClusterStore, LocalStore, Range};
 use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
 use managed_etcd::{EtcdProcess, First};
-use test_etcd::{LIMIT, is_installed, own_address, own_port};
+use test_etcd::{LIMIT, is_installed, own_address, own_ports};
 use tokio::runtime::Handle;
 use zeroize::Zeroizing;
 
 const NOW: u64 = 1_700_000_000;
 
-/// A port with three free ones after it.
-fn ports() -> u16 {
-    let first = own_port();
-    for _ in 0..3 {
-        let _ = own_port();
-    }
-    first
-}
-
 fn addresses() -> (SocketAddr, SocketAddr) {
-    let port = ports();
+    let port = own_ports(4);
     (SocketAddr::new(own_address(), port), SocketAddr::new(own_address(), port + 1))
 }
 

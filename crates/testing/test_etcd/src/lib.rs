@@ -38,8 +38,14 @@ pub fn own_address() -> IpAddr {
 /// A port of [`own_address`] that nobody in this process has; below those that the system gives away by itself.
 #[must_use]
 pub fn own_port() -> u16 {
+    own_ports(1)
+}
+
+/// The first of so many such ports in a row. They are taken in one step: tests run beside each other.
+#[must_use]
+pub fn own_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(20_000);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    NEXT.fetch_add(count, Ordering::Relaxed)
 }
 
 /// Waits until this is so.
