@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use control_api::{
-    ClusterInit, ClusterJoin, ClusterMember, ClusterPlace, ClusterStatus, ClusterToken, EtcdMemberStatus,
-    GivenEtcd, human_bytes,
+    ClusterInit, ClusterJoin, ClusterMember, ClusterPlace, ClusterStatus, ClusterToken, EtcdMemberState,
+    EtcdMemberStatus, GivenEtcd, human_bytes,
 };
 
 use crate::context::Context;
@@ -236,10 +236,12 @@ fn print_pools(status: &ClusterStatus) {
 fn print_etcd(members: &[EtcdMemberStatus]) {
     let mut table = Table::new(&["ETCD", "STATE", ">DATABASE", ">QUOTA", "PROBLEM"], "");
     for member in members {
-        let state = match member.bytes {
-            None => "no answer",
-            Some(_) if member.is_full => "full",
-            Some(_) => "answers",
+        let state = match member.state {
+            EtcdMemberState::Away => "no answer",
+            EtcdMemberState::Damaged => "damaged",
+            EtcdMemberState::NoLeader => "no leader",
+            EtcdMemberState::Full => "full",
+            EtcdMemberState::Serving => "answers",
         };
         table.row([
             member.url.clone(),

@@ -146,7 +146,7 @@ export async function volumesOfOneName({ open }) {
 
 const member = (number, state, more) => ({ name: `n${number}`, number, state, beat_age_ms: 20, pools: 1, addresses: [`10.0.0.${number}:7400`], api: "", release: "0.1.0", ...more });
 const owned = (name, owner, state) => ({ name, guid: GUID.replace("6f3e5bd2", `0000000${name.slice(1)}`), owner, epoch: 3, state, reason: null, address: null });
-const etcdOf = (number, more) => ({ url: `https://10.0.0.${number}:7402`, bytes: 2 ** 20, quota_bytes: 2 ** 30, is_full: false, ...more });
+const etcdOf = (number, more) => ({ url: `https://10.0.0.${number}:7402`, bytes: 2 ** 20, quota_bytes: 2 ** 30, state: "serving", ...more });
 const CLUSTER = {
   "/cluster/place": { cluster: "store1", node: "n1", number: 1, address: "10.0.0.1:7401", changing: false },
   "/cluster": {
@@ -154,7 +154,7 @@ const CLUSTER = {
     summary: ["Node n1 is up and has p1, p3.", "Node n2 is up and has p2.", "Node n3 is away.", "If a further node is lost, etcd has no majority."],
     nodes: [member(1, "up", { pools: 2 }), member(2, "up"), member(3, "away", { beat_age_ms: null, pools: 0, addresses: [], release: "" })],
     pools: [owned("p1", "n1", "online"), owned("p2", "n2", "online"), owned("p3", "n1", "moving")],
-    etcd: [etcdOf(1), etcdOf(2), etcdOf(3, { bytes: null, trouble: "Connection refused" })],
+    etcd: [etcdOf(1), etcdOf(2), etcdOf(3, { bytes: null, state: "away", trouble: "Connection refused" })],
   },
 };
 

@@ -185,9 +185,16 @@ function Pools({ cluster, onMove }: { cluster: ClusterStatus; onMove: (pool: Clu
   );
 }
 
-function ofEtcd({ bytes: size, is_full: full }: EtcdMember): [Tone, string] {
-  if (size == null) return ["bad", "no answer"];
-  return full ? ["bad", "full"] : ["good", "answers"];
+const ETCD_STATES: Record<EtcdMember["state"], [Tone, string]> = {
+  away: ["bad", "no answer"],
+  damaged: ["bad", "damaged"],
+  "no-leader": ["bad", "no leader"],
+  full: ["bad", "full"],
+  serving: ["good", "answers"],
+};
+
+function ofEtcd({ state }: EtcdMember): [Tone, string] {
+  return ETCD_STATES[state];
 }
 
 const ETCD: Column<EtcdMember>[] = [

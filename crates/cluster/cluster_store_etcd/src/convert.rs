@@ -139,7 +139,7 @@ mod tests {
             reads: vec!["/a".into()],
             ..Transaction::default()
         };
-        let header = Some(crate::messages::ResponseHeader { cluster_id: 1, revision: 7 });
+        let header = Some(crate::messages::ResponseHeader { cluster_id: 1, member_id: 2, revision: 7 });
         let answer = |responses: Vec<crate::messages::ResponseOp>, succeeded| TxnResponse {
             header: header.clone(),
             succeeded,

@@ -52,7 +52,7 @@ use tokio::runtime::Handle;
 
 use crate::call::CallError;
 use crate::endpoints::Endpoints;
-pub use crate::health::{EtcdHealth, EtcdTold};
+pub use crate::health::{Alarm, AlarmKind, EtcdHealth, EtcdTold};
 pub use crate::members::EtcdMember;
 pub use crate::options::{Options, OptionsError, Patience, Tls};
 

@@ -6,6 +6,9 @@ use prost::{Message, Oneof};
 pub(crate) struct ResponseHeader {
     #[prost(uint64, tag = "1")]
     pub(crate) cluster_id: u64,
+    /// Who answers.
+    #[prost(uint64, tag = "2")]
+    pub(crate) member_id: u64,
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
 }
@@ -165,7 +168,10 @@ pub(crate) struct StatusResponse {
     /// Bytes of the database's file.
     #[prost(int64, tag = "3")]
     pub(crate) db_size: i64,
-    /// Alarms, and that there is no leader.
+    /// The leader's member id; 0 where the member knows none.
+    #[prost(uint64, tag = "4")]
+    pub(crate) leader: u64,
+    /// Alarms of all members, and that there is no leader.
     #[prost(string, repeated, tag = "8")]
     pub(crate) errors: Vec<String>,
 }

@@ -7,7 +7,7 @@ use cluster_store::{
     Transaction,
 };
 use cluster_store_conformance::run_all;
-use cluster_store_etcd::{EtcdStore, Options};
+use cluster_store_etcd::{Alarm, AlarmKind, EtcdStore, Options};
 use scene::{Real, block_on, options, put, runtime, store};
 use test_etcd::{Authority, Etcd, is_installed};
 
@@ -122,5 +122,6 @@ fn a_full_etcd_is_no_promise_that_nothing_was_done() {
     block_on(&runtime, store.get(Range::Key("/fill".into()))).expect("reads go on");
     let health = block_on(&runtime, store.health());
     let told = health[0].told.as_ref().expect("it answers");
-    assert!(told.is_full() && told.bytes > 0, "{told:?}");
+    let full = Alarm { kind: AlarmKind::NoSpace, member: Some(told.member) };
+    assert!(told.alarms == [full] && told.has_leader && told.bytes > 0, "{told:?}");
 }

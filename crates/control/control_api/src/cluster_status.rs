@@ -83,6 +83,43 @@ pub enum ClusterMemberState {
     Up,
 }
 
+/// How a member of etcd is, the worst first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EtcdMemberState {
+    /// It does not answer.
+    #[default]
+    Away,
+    /// Its database is not what those of others are.
+    Damaged,
+    /// It answers, and knows of no leader.
+    NoLeader,
+    /// Its database has reached its quota.
+    Full,
+    /// It answers.
+    Serving,
+}
+
+/// An alarm of etcd: while it is in force no member takes changes, also when the one with which something is wrong is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EtcdAlarm {
+    /// What is the matter.
+    pub kind: EtcdAlarmKind,
+    /// Where clients reach the member with which it is; none where that is not known, or the member is gone or away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
+
+/// What is the matter with an etcd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EtcdAlarmKind {
+    /// A database has reached its quota.
+    Full,
+    /// A database is not what those of other members are: nothing is answered either.
+    Damaged,
+}
+
 /// A member of the cluster's etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EtcdMemberStatus {
@@ -94,9 +131,8 @@ pub struct EtcdMemberStatus {
     /// At so many bytes it takes no changes any more; none where somebody else runs it, and it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota_bytes: Option<u64>,
-    /// Its database has reached its quota, and it takes no changes.
-    #[serde(default)]
-    pub is_full: bool,
+    /// How it is.
+    pub state: EtcdMemberState,
     /// Why it does not answer, or what it complains of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -120,6 +156,9 @@ pub struct ClusterStatus {
     /// Members of etcd, as the node that answers has found them within the last seconds; none before it has looked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etcd: Vec<EtcdMemberStatus>,
+    /// Alarms of etcd that are in force.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub etcd_alarms: Vec<EtcdAlarm>,
     /// Who owns what, who is away, and what a further loss would do, in sentences.
     pub summary: Vec<String>,
     /// Pools, by name.

@@ -86,8 +86,8 @@ pub use cache::{
 pub use cluster::{ClusterInit, ClusterJoin, ClusterPlace, ClusterToken, GivenEtcd};
 pub use cluster_balance::{BalanceMove, BalanceNode, BalanceReason, BalanceStay, ClusterBalance};
 pub use cluster_status::{
-    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, EtcdMemberStatus,
-    NodePause, PoolMove,
+    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, EtcdAlarm,
+    EtcdAlarmKind, EtcdMemberState, EtcdMemberStatus, NodePause, PoolMove,
 };
 pub use config::{
     CONFIG_SCHEMA, Config, ConfigChange, ConfigDiff, ConfigRequest, DiskConfig, DiskLogin, ISCSI_DISK,

@@ -169,6 +169,7 @@ mod tests {
             trouble: None,
             store_went_back: None,
             etcd: Vec::new(),
+            etcd_alarms: Vec::new(),
             summary: Vec::new(),
             pools: Vec::new(),
             nodes: states.iter().enumerate().map(node).collect(),

@@ -7,7 +7,10 @@ use cluster_node::{MemberState, Order, Phase, Settings, Status, boot_time};
 use cluster_store::Range;
 use cluster_store::keys::{Key, NodeId, PoolId};
 use cluster_store::values::{Beat, Served, Value as _};
-use control_api::{ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, many};
+use control_api::{
+    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, EtcdAlarm,
+    EtcdAlarmKind, many,
+};
 use uuid::Uuid;
 
 use super::Cluster;
@@ -68,6 +71,9 @@ impl Cluster {
             .collect();
         pools.sort_by(|a, b| a.name.cmp(&b.name));
         let takes_part = now.phase == Some(Phase::Member);
+        let etcd = self.etcd.as_ref().map(|etcd| etcd.seen()).unwrap_or_default();
+        let mut summary = summary(&pools, &nodes, read.is_some(), self.runs_etcd);
+        summary.extend(etcd.alarms.iter().map(told_of_alarm));
         ClusterStatus {
             cluster: self.name.to_string(),
             node: self.called.clone(),
@@ -81,8 +87,9 @@ impl Cluster {
                     back.found.0, back.known.0
                 )
             }),
-            etcd: self.etcd.as_ref().map(|etcd| etcd.members()).unwrap_or_default(),
-            summary: summary(&pools, &nodes, read.is_some(), self.runs_etcd),
+            etcd: etcd.members,
+            etcd_alarms: etcd.alarms,
+            summary,
             pools,
             nodes,
         }
@@ -180,6 +187,14 @@ fn names<'a>(items: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Who owns what, who is away, and what a further loss would do.
+fn told_of_alarm(alarm: &EtcdAlarm) -> String {
+    let told = match alarm.kind {
+        EtcdAlarmKind::Full => "etcd takes no changes, as a database of its has reached its quota",
+        EtcdAlarmKind::Damaged => "etcd answers nothing, as the databases of its members differ",
+    };
+    format!("{told}: nothing is taken over, and nothing can be changed. `holdfast status` says what to do.")
+}
+
 fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_etcd: bool) -> Vec<String> {
     let mut told = Vec::new();
     for node in nodes {
