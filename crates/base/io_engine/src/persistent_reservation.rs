@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 /// `PR_WRITE_EXCLUSIVE_REG_ONLY` of linux/pr.h: its numbers are not those of SCSI.
 const WRITE_EXCLUSIVE_REGISTRANTS_ONLY: u32 = 3;
@@ -50,6 +51,8 @@ const PREEMPT_ABORT: libc::c_ulong = request::<Preempt>(204);
 
 /// How often a device may have news (a unit attention) before it does what it is asked to.
 const NEWS: usize = 8;
+/// What it is left after the second time and those that follow: one that resets has news for a while. A second in all.
+const PAUSE: Duration = Duration::from_millis(150);
 /// SAM-5 status codes.
 const CHECK_CONDITION: u8 = 0x02;
 const BUSY: u8 = 0x08;
@@ -89,7 +92,7 @@ fn out<T>(device: impl AsFd, request: libc::c_ulong, what: &T) -> io::Result<()>
             answer => Ok(answer),
         }
     };
-    sent(send, || read(&device, &TEST_UNIT_READY, &mut []).map(drop))
+    sent(send, || read(&device, &TEST_UNIT_READY, &mut []).map(drop), pause)
 }
 
 /// Sends a request until the device has no news any more.
@@ -99,9 +102,11 @@ fn out<T>(device: impl AsFd, request: libc::c_ulong, what: &T) -> io::Result<()>
 fn sent(
     mut send: impl FnMut() -> io::Result<i32>,
     is_ready: impl FnOnce() -> io::Result<()>,
+    mut pause: impl FnMut(usize),
 ) -> io::Result<()> {
     let mut last = 0;
-    for _ in 0..NEWS {
+    for tried in 0..NEWS {
+        pause(tried);
         last = send()?;
         match verdict_of_out(last) {
             // None of these requests does anything else when it is sent again after a check condition.
@@ -112,6 +117,14 @@ fn sent(
     let told = format!("the device answers each request about its reservation with status {last:#x}");
     let does_not_know = (last & 0xff) as u8 == CHECK_CONDITION && is_ready().is_ok();
     Err(io::Error::new(if does_not_know { io::ErrorKind::Unsupported } else { io::ErrorKind::Other }, told))
+}
+
+/// Waits before a request is sent for the so-manieth time.
+#[expect(clippy::disallowed_methods, reason = "a thread that waits for the device anyway")]
+fn pause(tried: usize) {
+    if tried > 1 {
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// What the kernel answers: 0, or the status of the command, beside what its layers have to say.
@@ -179,7 +192,8 @@ pub fn read(device: impl AsFd, command: &[u8], answer: &mut [u8]) -> io::Result<
     let (Ok(command_len), Ok(len)) = (u8::try_from(command.len()), u32::try_from(answer.len())) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    for _ in 0..NEWS {
+    for tried in 0..NEWS {
+        pause(tried);
         let mut sense = [0; SENSE_BYTES];
         let mut header = SgIo {
             interface: libc::c_int::from(b'S'),
@@ -284,17 +298,21 @@ mod tests {
     fn a_plain_status_of_a_device_that_is_ready_says_that_it_does_not_know_the_request() {
         let kind = |result: io::Result<()>| result.err().map(|error| error.kind());
         for answer in [0x02, 0x0800_0002] {
-            assert_eq!(kind(sent(|| Ok(answer), || Ok(()))), Some(io::ErrorKind::Unsupported));
+            assert_eq!(kind(sent(|| Ok(answer), || Ok(()), |_| ())), Some(io::ErrorKind::Unsupported));
             let not_ready = || Err(io::Error::other("it becomes ready"));
-            assert_eq!(kind(sent(|| Ok(answer), not_ready)), Some(io::ErrorKind::Other), "it may know it");
+            assert_eq!(
+                kind(sent(|| Ok(answer), not_ready, |_| ())),
+                Some(io::ErrorKind::Other),
+                "it may know it"
+            );
             // News, and then an answer.
             let mut answers = [answer, answer, 0x18].into_iter();
-            let conflict = sent(|| Ok(answers.next().unwrap_or_default()), || Ok(()));
+            let conflict = sent(|| Ok(answers.next().unwrap_or_default()), || Ok(()), |_| ());
             assert_eq!(conflict.err().and_then(|error| error.raw_os_error()), Some(libc::EBADE));
         }
-        assert_eq!(kind(sent(|| Ok(0x08), || Ok(()))), Some(io::ErrorKind::Other), "it is busy");
+        assert_eq!(kind(sent(|| Ok(0x08), || Ok(()), |_| ())), Some(io::ErrorKind::Other), "it is busy");
         let refused = || Err(io::ErrorKind::PermissionDenied.into());
-        assert_eq!(kind(sent(refused, || Ok(()))), Some(io::ErrorKind::PermissionDenied));
+        assert_eq!(kind(sent(refused, || Ok(()), |_| ())), Some(io::ErrorKind::PermissionDenied));
     }
 
     #[test]

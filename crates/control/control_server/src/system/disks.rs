@@ -44,7 +44,7 @@ pub struct SystemDisk {
     image: Option<Arc<RbdDisk>>,
     /// The same, where it is lent to other nodes.
     gated: Option<GatedDisk>,
-    /// It lacks what fencing needs, though it keeps reservations.
+    /// It lacked what fencing needs when that was tried last, though it keeps reservations.
     unfenceable: AtomicBool,
     shards: Arc<SystemShards>,
     shard: usize,
@@ -61,9 +61,9 @@ impl SystemDisk {
         self.local.as_ref().is_some_and(|local| local.may_be_shared()) && !self.keeps_reservations()
     }
 
-    /// It was tried whether others can be kept from it, and they cannot.
-    pub(super) fn cannot_be_fenced(&self) {
-        self.unfenceable.store(true, Ordering::Release);
+    /// It was tried whether others can be kept from it. What one look has found the next one may not: the device may have been in trouble.
+    pub(super) fn can_be_fenced(&self, can: bool) {
+        self.unfenceable.store(!can, Ordering::Release);
     }
 
     /// The device, for a pool.

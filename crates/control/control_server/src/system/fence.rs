@@ -57,14 +57,16 @@ impl SystemFence {
     async fn look(&self, disk: &PoolDisk) -> Result<Look, String> {
         let Ok(system) = disk.disk.clone().as_any().downcast::<SystemDisk>() else { return Ok(Look::Alone) };
         let without = || if self.clustered && system.is_unfenced() { Look::Unfenced } else { Look::Alone };
-        if self.shared(disk).is_none() {
+        if !(system.is_shared() || self.clustered && system.device().reservations().is_some()) {
             return Ok(without());
         }
+        // Where this look fails, nothing is known of it, and `fence` is to try: it uses no disk that it cannot fence.
+        system.can_be_fenced(true);
         let looking = system.run(|device| async move { Ok(can_fence(&*device).await) });
         match tokio::time::timeout(FENCED_WITHIN, looking).await {
             Ok(Ok(Ok(()))) => Ok(Look::Fences),
             Ok(Ok(Err(FenceError::Unsupported))) if !system.is_shared() => {
-                system.cannot_be_fenced();
+                system.can_be_fenced(false);
                 Ok(without())
             }
             Ok(Ok(Err(error))) => Err(error.to_string()),
