@@ -36,7 +36,7 @@ pub(crate) struct Part {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Change {
     Content,
-    /// Of a whole block the entry says so, whatever place it has.
+    /// Of a whole block the entry says so, whatever place it has, but in an image whose blocks keep their places.
     Zeros,
 }
 
@@ -71,7 +71,8 @@ impl Inner {
             // there goes on.
             Err(full) if full.kind() == ImageErrorKind::NoSpace => {
                 for part in self.parts(offset, len) {
-                    let goes = change == Change::Zeros && self.is_whole(part);
+                    let stays = self.metadata.parameters.leave_allocated;
+                    let goes = change == Change::Zeros && self.is_whole(part) && !stays;
                     if goes || !self.is_in_place(part).await? {
                         return Err(full);
                     }
