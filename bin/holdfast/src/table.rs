@@ -84,6 +84,8 @@ impl Table {
 
 fn cell(text: &str, right: bool) -> Cell {
     let text = if text.is_empty() { "-" } else { text };
+    // Names and comments may come from anybody: none of them controls the terminal of who reads the table.
+    let text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
     Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
 }
 
