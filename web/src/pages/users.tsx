@@ -1,5 +1,5 @@
 // Users and groups of shares.
-import { useState } from "react";
+import { useRef, useState } from "react";
 import { api, ask } from "../api/client";
 import { useUserGroups, useUsers } from "../api/queries";
 import type { User, UserGroup } from "../api/types";
@@ -142,6 +142,9 @@ function useTaken(): string[] {
   return [...(users.data?.items ?? []), ...(groups.data?.items ?? [])].map((one) => one.name);
 }
 
+/** What was entered, where it is not what there was. */
+const otherwise = <T,>(now: T, before: T): T | undefined => (now === before ? undefined : now);
+
 function EditUserDialog({ user, onClose }: { user: User; onClose: () => void }) {
   const [name, setName] = useState(user.name);
   const [fullName, setFullName] = useState(user.full_name);
@@ -157,8 +160,10 @@ function EditUserDialog({ user, onClose }: { user: User; onClose: () => void }) 
       wrong={wrong !== null}
       preview={(name !== user.name && <p>{name} is who {user.name} was: with the same rights, groups and sessions.</p>) || disabled !== user.disabled && <p>{disabled ? `${user.name} cannot log in any more.` : `${user.name} can log in again.`}</p>}
       submit={async (confirm) => {
-        // Another name last: all else goes by the one that it has. What has been changed already is changed to the same when it is confirmed.
-        await ask(api.PATCH("/v1/users/{user}", { params: { path: { user: user.name } }, body: { full_name: fullName, comment, disabled, confirm } }));
+        // Only what is otherwise here: somebody else may have changed the rest meanwhile. Another name last: all else goes by the one that it has.
+        // What has been changed already is changed to the same when it is confirmed.
+        const body = { full_name: otherwise(fullName, user.full_name), comment: otherwise(comment, user.comment), disabled: otherwise(disabled, user.disabled), confirm };
+        await ask(api.PATCH("/v1/users/{user}", { params: { path: { user: user.name } }, body }));
         if (name !== user.name) await ask(api.PUT("/v1/users/{user}/name", { params: { path: { user: user.name } }, body: { name } }));
         return `User ${name} is changed.`;
       }}
@@ -181,7 +186,7 @@ function PasswordDialog({ user, onClose }: { user: User; onClose: () => void }) 
       button="Set"
       onClose={onClose}
       wrong={password === "" || password !== again}
-      preview={<p>The old one is not valid any more. {end ? `${many(user.sessions, "session")} of ${user.name} end now.` : "Sessions that are there go on."}</p>}
+      preview={<p>The old one is not valid any more. {end ? `All sessions of ${user.name} end now, with all nodes.` : "Sessions that are there go on."}</p>}
       submit={async () => {
         await ask(api.POST("/v1/users/{user}/password", { params: { path: { user: user.name } }, body: { password, end_sessions: end } }));
         return `${user.name} has a new password.`;
@@ -231,11 +236,17 @@ function GroupDialog({ onClose }: { onClose: () => void }) {
 }
 
 function MembersDialog({ group, onClose }: { group: UserGroup; onClose: () => void }) {
+  // What has been saved from here: saving takes two requests, and is tried again when the second one fails.
+  const saved = useRef({ members: group.members, comment: group.comment });
   const [name, setName] = useState(group.name);
   const [members, setMembers] = useState<string[]>(group.members);
   const [comment, setComment] = useState(group.comment);
-  const add = members.filter((name) => !group.members.includes(name));
-  const remove = group.members.filter((name) => !members.includes(name));
+  const changes = () => ({
+    add: members.filter((name) => !saved.current.members.includes(name)),
+    remove: saved.current.members.filter((name) => !members.includes(name)),
+    comment: otherwise(comment, saved.current.comment),
+  });
+  const { add, remove } = changes();
   const taken = useTaken();
   const wrong = name === group.name ? null : wrongName(name, taken.filter((other) => other !== group.name));
   return (
@@ -246,8 +257,10 @@ function MembersDialog({ group, onClose }: { group: UserGroup; onClose: () => vo
       wrong={wrong !== null}
       preview={<p>{add.length || remove.length ? [add.length && `${add.join(", ")} joins.`, remove.length && `${remove.join(", ")} leaves.`].filter(Boolean).join(" ") : "Nobody joins or leaves."} It counts from their next sessions on.</p>}
       submit={async (confirm) => {
-        await ask(api.PATCH("/v1/user-groups/{group}", { params: { path: { group: group.name } }, body: { add, remove, comment: comment === group.comment ? undefined : comment, confirm } }));
-        if (name !== group.name) await ask(api.PUT("/v1/user-groups/{group}/name", { params: { path: { group: group.name } }, body: { name } }));
+        const path = { group: group.name };
+        await ask(api.PATCH("/v1/user-groups/{group}", { params: { path }, body: { ...changes(), confirm } }));
+        saved.current = { members, comment };
+        if (name !== group.name) await ask(api.PUT("/v1/user-groups/{group}/name", { params: { path }, body: { name } }));
         return `Group ${name} is changed.`;
       }}
     >
