@@ -145,8 +145,10 @@ impl Node {
         let _changing = self.changes.lock().await;
         let before = self.config.with(|config| config.http.clone());
         let HttpUpdate { listen, names, certificate, key, operators, viewers, confirm: confirmed } = update;
-        let groups = |names: Option<Vec<String>>| names.map(|names| self.role_groups(&names)).transpose();
-        let (operators, viewers) = (groups(operators)?, groups(viewers)?);
+        let groups = |names: Option<Vec<String>>, kept: &[String]| {
+            names.map(|names| self.role_groups(&names, kept)).transpose()
+        };
+        let (operators, viewers) = (groups(operators, &before.operators)?, groups(viewers, &before.viewers)?);
         // Roles can be taken away also where the users cannot be read: nobody's session counts then.
         if let (true, Ok(users)) = (operators.is_some() || viewers.is_some(), self.users()) {
             let after = HttpConfig {

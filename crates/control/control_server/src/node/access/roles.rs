@@ -39,17 +39,55 @@ fn roles_mut(http: &mut HttpConfig) -> [(Role, &mut Vec<String>); 2] {
     [(Role::Operator, &mut http.operators), (Role::Viewer, &mut http.viewers)]
 }
 
+/// Makes wanted roles those of groups that there are. What stays as it is nobody has asked for now: a group that is gone gives nothing, and
+/// keeps no other change away.
+fn settle_wanted(directory: &Directory, have: &HttpConfig, want: &mut HttpConfig) -> Result<(), Problem> {
+    let (mut wrong, mut todo) = (Vec::new(), Vec::new());
+    for ((role, names), kept) in roles_mut(want).into_iter().zip(roles(have)) {
+        let line = match role {
+            Role::Operator => "http.operators",
+            _ => "http.viewers",
+        };
+        for name in names.iter_mut().filter(|name| !kept.contains(name)) {
+            match group(directory, name) {
+                Ok(sid) => *name = sid.to_string(),
+                Err(problem) => {
+                    wrong.push(format!("{line}: {}", problem.detail));
+                    let makes = name.parse::<Sid>().is_err() && directory.find_name(name, "").is_none();
+                    todo.push(match makes {
+                        true => format!("make the group (`holdfast group create {name}`), or take {name:?} out of `{line}`"),
+                        false => format!("take {name:?} out of `{line}`, or put the name of a group there"),
+                    });
+                }
+            }
+        }
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Problem::new(Code::NotFound, wrong.join(" "))
+        .todo(format!("In the file {}. Nothing was changed.", todo.join("; "))))
+}
+
 impl Node {
-    /// The groups with these names as the configuration keeps them.
+    /// The groups with these names as the configuration keeps them. Those of `kept` have the role already, and may be gone.
     ///
     /// # Errors
     /// When one is not there, or is no group.
-    pub(in crate::node) fn role_groups(&self, names: &[String]) -> Result<Vec<String>, Problem> {
+    pub(in crate::node) fn role_groups(
+        &self,
+        names: &[String],
+        kept: &[String],
+    ) -> Result<Vec<String>, Problem> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
         let directory = self.users()?.snapshot();
-        names.iter().map(|name| Ok(group(&directory, name)?.to_string())).collect()
+        let of = |name: &String| match kept.contains(name) {
+            true => Ok(name.clone()),
+            false => Ok(group(&directory, name)?.to_string()),
+        };
+        names.iter().map(of).collect()
     }
 
     /// Makes the roles of a wanted configuration those of groups that there are.
@@ -65,32 +103,7 @@ impl Node {
             // Also where the users cannot be read now.
             return Ok(());
         }
-        let directory = self.users()?.snapshot();
-        let (mut wrong, mut todo) = (Vec::new(), Vec::new());
-        for (role, names) in roles_mut(&mut want.http) {
-            let line = match role {
-                Role::Operator => "http.operators",
-                _ => "http.viewers",
-            };
-            for name in names.iter_mut() {
-                match group(&directory, name) {
-                    Ok(sid) => *name = sid.to_string(),
-                    Err(problem) => {
-                        wrong.push(format!("{line}: {}", problem.detail));
-                        let makes = name.parse::<Sid>().is_err() && directory.find_name(name, "").is_none();
-                        todo.push(match makes {
-                            true => format!("make the group (`holdfast group create {name}`), or take {name:?} out of `{line}`"),
-                            false => format!("take {name:?} out of `{line}`, or put the name of a group there"),
-                        });
-                    }
-                }
-            }
-        }
-        if wrong.is_empty() {
-            return Ok(());
-        }
-        Err(Problem::new(Code::NotFound, wrong.join(" "))
-            .todo(format!("In the file {}. Nothing was changed.", todo.join("; "))))
+        settle_wanted(&self.users()?.snapshot(), &have.http, &mut want.http)
     }
 
     /// Earlier releases kept names: they become the groups that have them now, and what no group has gives nothing, now or later.
@@ -154,5 +167,29 @@ impl Node {
 pub(in crate::node) fn drop_roles(http: &mut HttpConfig, sid: &str) {
     for (_, groups) in roles_mut(http) {
         groups.retain(|group| group != sid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_is_gone_keeps_no_change_of_another_role_away() {
+        let mut directory = Directory::new([7, 8, 9]);
+        let crew = directory.add_group("crew", "").expect("made").sid.to_string();
+        let gone = directory.add_group("gone", "").expect("made").sid.to_string();
+        directory.remove_group("gone").expect("removed");
+        let have = HttpConfig { operators: vec![gone.clone()], ..HttpConfig::default() };
+        let mut want = HttpConfig { viewers: vec!["crew".into()], ..have.clone() };
+        settle_wanted(&directory, &have, &mut want).expect("crew is there");
+        assert_eq!((&want.operators, &want.viewers), (&vec![gone.clone()], &vec![crew]));
+        // One that is put there now has to be there.
+        let mut want = HttpConfig { viewers: vec![gone.clone()], ..have.clone() };
+        let problem = settle_wanted(&directory, &have, &mut want).expect_err("it is gone");
+        assert!(
+            problem.detail.contains("http.viewers") && !problem.detail.contains("http.operators"),
+            "{problem}"
+        );
     }
 }
