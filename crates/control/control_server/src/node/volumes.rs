@@ -186,8 +186,13 @@ impl Node {
     /// Volumes, those in trouble first.
     pub async fn volume_list(&self) -> Result<Vec<Volume>, Problem> {
         let mut describing = Vec::new();
-        for (pool, spaces, lost) in self.known_spaces() {
-            for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
+        let known = self.known_spaces();
+        // After the spaces: one that has been made meanwhile is open. One that is being made is no volume yet, and none that is closed.
+        let making = self.making_volumes.lock().clone();
+        let is_made = |name: &String| !making.contains(name) || self.volumes.lock().contains_key(name);
+        for (pool, spaces, lost) in known {
+            let volumes = spaces.into_iter().filter(|space| space.log_of.is_none());
+            for space in volumes.filter(|space| is_made(&space.state.name)) {
                 let (pool, lost) = (pool.clone(), lost.clone());
                 describing.push(async move { self.describe_volume(&pool, space, lost).await });
             }
