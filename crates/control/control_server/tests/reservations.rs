@@ -129,7 +129,13 @@ async fn hosts_that_do_not_come_back_are_forgotten() {
     let dir = tempfile::tempdir().expect("temp dir");
     let (node, iscsi) = world(&dir).await;
     iscsi.lost_writes.lock().insert("l".into(), vec![HOLDER.into(), OTHER.into()]);
-    *iscsi.connected.lock() = vec![Session { initiator: OTHER.into(), ..Session::default() }];
+    let session = |initiator: &str, target: &str| Session {
+        initiator: initiator.into(),
+        target: target.into(),
+        ..Session::default()
+    };
+    // Who is connected to another target only is not told there.
+    *iscsi.connected.lock() = vec![session(OTHER, TARGET), session(HOLDER, "iqn.2026-11.example:other")];
     let status = get(&node, "/v1/status").await.to_string();
     assert!(status.contains("lun-lost-writes") && status.contains("forget-lost-writes l"), "{status}");
     let path = "/v1/luns/l/forget-lost-writes";

@@ -146,6 +146,16 @@ impl Directory {
         self.groups.get(&sid)
     }
 
+    /// What a user or group with this SID is called now.
+    ///
+    /// # Errors
+    /// When there is none (any more).
+    pub fn name_of(&self, sid: Sid) -> Result<String, UsersError> {
+        let name = self.user_by_sid(sid).map(|user| &user.name);
+        let name = name.or_else(|| self.group_by_sid(sid).map(|group| &group.name));
+        name.cloned().ok_or_else(|| UsersError::NoPrincipal(sid.to_string()))
+    }
+
     /// The groups that have this member, not those that have these groups.
     pub fn groups_of(&self, member: Sid) -> impl Iterator<Item = &Group> {
         self.groups().filter(move |group| group.members.binary_search(&member).is_ok())

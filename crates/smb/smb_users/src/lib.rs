@@ -38,5 +38,5 @@ pub use format::SealingKey;
 pub use lockout::Lockout;
 pub use shared::SharedUsers;
 pub use token::Token;
-pub use users::{GroupChange, NewUser, Policy, UserChange, Users};
+pub use users::{NewUser, Policy, UserChange, Users};
 pub use well_known::{Authority, Principal, PrincipalKind};

@@ -134,6 +134,7 @@ mod tests {
             full_name: String::new(),
             comment: String::new(),
             disabled: false,
+            groups: Vec::new(),
             secret: Secret::Password("a long password".into()),
         }
     }
@@ -194,22 +195,41 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_a_user_is_not_made_to_another_one_of_this_name() {
+    fn a_change_is_not_made_to_another_one_who_has_the_name_meanwhile() {
         let dirs = [tempfile::tempdir().expect("temp dir"), tempfile::tempdir().expect("temp dir")];
         let there = Arc::new(There::default());
         let (first, place) = node(dirs[0].path(), &there);
-        first.create_user(user("bob")).expect("made");
+        let bob = first.create_user(user("bob")).expect("made").sid;
+        let staff = first.change(|all| all.add_group("staff", "").map(|group| group.sid)).expect("made");
         let (second, _) = node(dirs[1].path(), &there);
         second.catch_up().expect("readable");
         let second = Arc::new(second);
-        let other = second.clone();
-        *place.overtaken_by.lock().expect("a lock") = Some(Box::new(move || {
-            other.remove_user("bob").expect("there");
+        // Before each of these changes another node takes the name away and gives it to another user, or group.
+        let overtake = |with: fn(&Users)| {
+            let other = second.clone();
+            *place.overtaken_by.lock().expect("a lock") = Some(Box::new(move || with(&other)));
+        };
+        overtake(|other| {
+            let bob = other.snapshot().user("bob").expect("there").sid;
+            other.remove_user(bob).expect("there");
             drop(other.create_user(user("bob")).expect("another one"));
-        }));
-        let error = first.remove_user("bob").expect_err("it is another one");
-        assert!(error.to_string().contains("another user now"), "{error}");
-        first.catch_up().expect("readable");
-        assert!(first.snapshot().user("bob").is_some());
+        });
+        assert!(matches!(first.remove_user(bob), Err(UsersError::NoPrincipal(_))));
+        overtake(|other| {
+            let swap = |all: &mut Directory| {
+                all.change_group("staff", Some("former"), None)?;
+                all.add_group("staff", "").map(drop)
+            };
+            other.change(swap).expect("changed");
+        });
+        let bob = first.snapshot().user("bob").expect("the other one").sid;
+        let join = |all: &mut Directory| {
+            let name = all.name_of(staff)?;
+            all.add_member(&name, bob)
+        };
+        first.change(join).expect("changed");
+        let now = first.snapshot();
+        assert_eq!(now.group("former").expect("renamed").members, [bob]);
+        assert!(now.group("staff").expect("another one").members.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use shard_runtime::{Clock, Entropy};
 use smb_auth::{Account, AccountState, Accounts, NtHash};
 use smb_protocol::security::sid::Sid;
 
-use crate::directory::{Directory, Group, Secret, User};
+use crate::directory::{Directory, Secret, User};
 use crate::error::UsersError;
 use crate::files::Files;
 use crate::format::{self, SealingKey};
@@ -50,6 +50,8 @@ pub struct NewUser {
     pub comment: String,
     /// Whether it may not be used yet.
     pub disabled: bool,
+    /// The groups that it is in from the beginning, beside those that everybody is in.
+    pub groups: Vec<Sid>,
     /// What proves it.
     pub secret: Secret,
 }
@@ -65,15 +67,6 @@ pub struct UserChange {
     pub comment: Option<String>,
     /// Whether it may not be used.
     pub disabled: Option<bool>,
-}
-
-/// What changes of a group; `None` stays.
-#[derive(Clone, Debug, Default)]
-pub struct GroupChange {
-    /// What it is called.
-    pub name: Option<String>,
-    /// What it is for.
-    pub comment: Option<String>,
 }
 
 /// Users and groups of the node.
@@ -193,8 +186,12 @@ impl Users {
         Ok(())
     }
 
-    /// Makes a change durable, then lets it take effect. When another node was faster, `change` is called again with what is there then.
-    fn change<T>(
+    /// Makes a change durable, then lets it take effect: all that `change` does of it, or nothing. When another node was faster, `change` is
+    /// called again with what is there then. A name may be somebody else's then, so it finds whom it means by SID.
+    ///
+    /// # Errors
+    /// Those of `change`, and when it cannot be made durable.
+    pub fn change<T>(
         &self,
         mut change: impl FnMut(&mut Directory) -> Result<T, UsersError>,
     ) -> Result<T, UsersError> {
@@ -211,24 +208,6 @@ impl Users {
         // Also the lock is waited for in there.
         common.place.blocking(&mut || answer = self.change_common(&common, &mut change));
         answer
-    }
-
-    /// As [`Self::change`], of the user who has this name now: another one may have it when the change is made once more.
-    fn change_user_named<T>(
-        &self,
-        name: &str,
-        mut change: impl FnMut(&mut Directory) -> Result<T, UsersError>,
-    ) -> Result<T, UsersError> {
-        let meant = self.snapshot().user(name).map(|user| user.sid);
-        self.change(|directory| {
-            let found = directory.user(name).map(|user| user.sid);
-            match (meant, found) {
-                (Some(meant), Some(found)) if meant != found => Err(UsersError::Shared(format!(
-                    "{name} is another user now: the one who was called so is gone or has another name"
-                ))),
-                _ => change(directory),
-            }
-        })
     }
 
     /// From now on other nodes have the same users: a change is one for all of them, or none. `key` is that of all nodes.
@@ -323,26 +302,33 @@ impl Users {
         Ok(NtHash::of_password(text))
     }
 
-    /// Adds a user; it is in no group but those that everybody is in.
+    /// Adds a user.
     ///
     /// # Errors
-    /// When the name cannot be one or is taken, the password cannot be one, there are too many, or the change cannot be
+    /// When the name cannot be one or is taken, a group is none, the password cannot be one, there are too many, or the change cannot be
     /// made durable.
     pub fn create_user(&self, new: NewUser) -> Result<User, UsersError> {
         let nt_hash = self.hash(&new.secret)?;
-        let NewUser { name, full_name, comment, disabled, secret: _ } = new;
+        let NewUser { name, full_name, comment, disabled, groups, secret: _ } = new;
         let password_set = self.clock.wall().0;
         let sid = Sid::ANONYMOUS;
         let user = User { sid, name, full_name, comment, disabled, password_set, nt_hash };
-        self.change(|directory| directory.add_user(user.clone()).cloned())
+        self.change(|directory| {
+            let user = directory.add_user(user.clone())?.clone();
+            for group in &groups {
+                let group = directory.name_of(*group)?;
+                directory.add_member(&group, user.sid)?;
+            }
+            Ok(user)
+        })
     }
 
     /// Changes a user. Sessions that it has are the caller's to end.
     ///
     /// # Errors
-    /// When there is none, a new name cannot be one or is taken, or the change cannot be made durable.
-    pub fn change_user(&self, name: &str, change: UserChange) -> Result<User, UsersError> {
-        self.change_user_named(name, |directory| {
+    /// When it is gone, a new name cannot be one or is taken, or the change cannot be made durable.
+    pub fn change_user(&self, user: Sid, change: &UserChange) -> Result<User, UsersError> {
+        self.change(|directory| {
             let apply = |user: &mut User| {
                 for (now, new) in [
                     (&mut user.name, &change.name),
@@ -355,21 +341,24 @@ impl Users {
                 }
                 user.disabled = change.disabled.unwrap_or(user.disabled);
             };
-            directory.change_user(name, apply).cloned()
+            let name = directory.name_of(user)?;
+            directory.change_user(&name, apply).cloned()
         })
     }
 
     /// Sets a user's password, as an administrator does, and lets it in again if it was locked out.
     ///
     /// # Errors
-    /// When there is none, the password cannot be one, or the change cannot be made durable.
-    pub fn set_password(&self, name: &str, secret: &Secret) -> Result<(), UsersError> {
+    /// When it is gone, the password cannot be one, or the change cannot be made durable.
+    pub fn set_password(&self, user: Sid, secret: &Secret) -> Result<(), UsersError> {
         let nt_hash = self.hash(secret)?;
         let password_set = self.clock.wall().0;
         let apply = |user: &mut User| (user.nt_hash, user.password_set) = (nt_hash.clone(), password_set);
-        let changed = |directory: &mut Directory| directory.change_user(name, apply).map(|user| user.sid);
-        let sid = self.change_user_named(name, changed)?;
-        self.tallies.lock().forget(sid);
+        self.change(|directory| {
+            let name = directory.name_of(user)?;
+            directory.change_user(&name, apply).map(drop)
+        })?;
+        self.tallies.lock().forget(user);
         Ok(())
     }
 
@@ -386,62 +375,21 @@ impl Users {
         if !right || account.state != AccountState::Active {
             return Err(UsersError::Refused);
         }
-        self.set_password(&account.name, new)
+        self.set_password(account.sid, new)
     }
 
     /// Removes a user, from groups too. Its sessions are the caller's to end; what it owns stays its own, and nobody
     /// else will ever have its SID.
     ///
     /// # Errors
-    /// When there is none, or the change cannot be made durable.
-    pub fn remove_user(&self, name: &str) -> Result<User, UsersError> {
-        let user = self.change_user_named(name, |directory| directory.remove_user(name))?;
-        self.tallies.lock().forget(user.sid);
-        Ok(user)
-    }
-
-    /// Adds a group without members.
-    ///
-    /// # Errors
-    /// When the name cannot be one or is taken, there are too many, or the change cannot be made durable.
-    pub fn create_group(&self, name: &str, comment: &str) -> Result<Group, UsersError> {
-        self.change(|directory| directory.add_group(name, comment).cloned())
-    }
-
-    /// Changes a group.
-    ///
-    /// # Errors
-    /// When there is none, a built-in one would be renamed, a name cannot be one or is taken, or the change cannot be
-    /// made durable.
-    pub fn change_group(&self, name: &str, change: &GroupChange) -> Result<Group, UsersError> {
-        self.change(|directory| {
-            directory.change_group(name, change.name.as_deref(), change.comment.as_deref()).cloned()
-        })
-    }
-
-    /// Removes a group, from other groups too.
-    ///
-    /// # Errors
-    /// When there is none, it is built in, or the change cannot be made durable.
-    pub fn remove_group(&self, name: &str) -> Result<Group, UsersError> {
-        self.change(|directory| directory.remove_group(name))
-    }
-
-    /// Puts somebody into a group: [`Directory::find_name`] turns a name into a SID. It counts from the member's next
-    /// session on.
-    ///
-    /// # Errors
-    /// When there is no such group or member, it is a member already, or the change cannot be made durable.
-    pub fn add_member(&self, group: &str, member: Sid) -> Result<(), UsersError> {
-        self.change(|directory| directory.add_member(group, member))
-    }
-
-    /// Takes somebody out of a group.
-    ///
-    /// # Errors
-    /// When there is no such group, it is no member, or the change cannot be made durable.
-    pub fn remove_member(&self, group: &str, member: Sid) -> Result<(), UsersError> {
-        self.change(|directory| directory.remove_member(group, member))
+    /// When it is gone, or the change cannot be made durable.
+    pub fn remove_user(&self, user: Sid) -> Result<User, UsersError> {
+        let removed = self.change(|directory| {
+            let name = directory.name_of(user)?;
+            directory.remove_user(&name)
+        })?;
+        self.tallies.lock().forget(user);
+        Ok(removed)
     }
 }
 

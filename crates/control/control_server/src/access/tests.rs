@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::HeaderValue;
 use shard_runtime::{SystemClock, SystemEntropy, WallTime};
-use smb_users::{Files, GroupChange, NewUser, Policy, Secret, UserChange};
+use smb_protocol::security::Sid;
+use smb_users::{Files, NewUser, Policy, Secret, UserChange};
 
 use super::*;
 
@@ -44,15 +45,16 @@ fn world() -> World {
             full_name: String::new(),
             comment: String::new(),
             disabled: false,
+            groups: Vec::new(),
             secret,
         };
         users.create_user(new).expect("made");
     }
-    users.create_group("staff", "").expect("made");
-    users.create_group("watchers", "").expect("made");
+    users.change(|all| all.add_group("staff", "").map(drop)).expect("made");
+    users.change(|all| all.add_group("watchers", "").map(drop)).expect("made");
     for (group, member) in [("Administrators", "alice"), ("staff", "bob"), ("watchers", "carol")] {
         let sid = users.snapshot().user(member).expect("there").sid;
-        users.add_member(group, sid).expect("added");
+        users.change(|all| all.add_member(group, sid)).expect("added");
     }
     let directory = users.snapshot();
     let group = |name: &str| directory.group(name).expect("there").sid.to_string();
@@ -67,6 +69,10 @@ fn world() -> World {
 }
 
 impl World {
+    fn sid(&self, user: &str) -> Sid {
+        self.users.snapshot().user(user).expect("there").sid
+    }
+
     fn known(&self) -> Known<'_> {
         Known { users: Some(&self.users), config: &self.config }
     }
@@ -113,9 +119,9 @@ fn groups_give_roles() {
     // A user who stands where a group should is none of its members.
     assert_eq!(world.log_in("dave", PASSWORD).expect_err("in no group").code, Code::Forbidden);
     // A name that stands in the configuration gives nothing to a group that gets it.
-    world.users.create_group("no such", "").expect("made");
-    let dave = world.users.snapshot().user("dave").expect("there").sid;
-    world.users.add_member("no such", dave).expect("added");
+    world.users.change(|all| all.add_group("no such", "").map(drop)).expect("made");
+    let dave = world.sid("dave");
+    world.users.change(|all| all.add_member("no such", dave)).expect("added");
     assert_eq!(world.log_in("dave", PASSWORD).expect_err("by a name").code, Code::Forbidden);
 }
 
@@ -125,7 +131,7 @@ fn what_was_wrong_is_not_told() {
     let wrong = world.log_in("alice", "battery staple").expect_err("wrong");
     let nobody = world.log_in("mallory", PASSWORD).expect_err("nobody");
     let disabled = UserChange { disabled: Some(true), ..UserChange::default() };
-    world.users.change_user("bob", disabled).expect("disabled");
+    world.users.change_user(world.sid("bob"), &disabled).expect("disabled");
     let not_any_more = world.log_in("bob", PASSWORD).expect_err("disabled");
     assert_eq!(wrong.code, Code::Unauthenticated);
     assert!(wrong == nobody && wrong == not_any_more, "{wrong} {nobody} {not_any_more}");
@@ -160,21 +166,23 @@ fn guessing_locks_out_the_user_and_the_address() {
 fn who_may_not_come_any_more_has_no_access_at_once() {
     let disable = |world: &World| {
         let change = UserChange { disabled: Some(true), ..UserChange::default() };
-        world.users.change_user("bob", change).expect("disabled");
+        world.users.change_user(world.sid("bob"), &change).expect("disabled");
     };
     let enable = |world: &World| {
         let change = UserChange { disabled: Some(false), ..UserChange::default() };
-        world.users.change_user("bob", change).expect("enabled");
+        world.users.change_user(world.sid("bob"), &change).expect("enabled");
     };
     type Change<'a> = &'a dyn Fn(&World);
     let changes: [(&str, Change<'_>); 4] = [
         ("disabled", &disable),
-        ("deleted", &|world| drop(world.users.remove_user("bob").expect("removed"))),
+        ("deleted", &|world| drop(world.users.remove_user(world.sid("bob")).expect("removed"))),
         ("in no group", &|world| {
-            let bob = world.users.snapshot().user("bob").expect("there").sid;
-            world.users.remove_member("staff", bob).expect("removed");
+            let bob = world.sid("bob");
+            world.users.change(|all| all.remove_member("staff", bob)).expect("removed");
         }),
-        ("the group is gone", &|world| drop(world.users.remove_group("staff").expect("removed"))),
+        ("the group is gone", &|world| {
+            drop(world.users.change(|all| all.remove_group("staff")).expect("removed"))
+        }),
     ];
     for (how, change) in changes {
         let world = world();
@@ -202,19 +210,21 @@ fn another_password_ends_sessions_and_another_role_counts_at_once() {
     let (asker, session) = world.log_in("alice", PASSWORD).expect("let in");
     let new = NewToken { name: String::new(), role: Role::Administrator, expires: None };
     let token = world.access.token_create(new, &asker, &world.known()).expect("made");
-    let alice = world.users.snapshot().user("alice").expect("there").sid;
-    world.users.remove_member("Administrators", alice).expect("removed");
-    world.users.add_member("watchers", alice).expect("added");
+    let alice = world.sid("alice");
+    world.users.change(|all| all.remove_member("Administrators", alice)).expect("removed");
+    world.users.change(|all| all.add_member("watchers", alice)).expect("added");
     assert_eq!(world.of_session(&session).expect("a viewer now").role, Role::Viewer);
     assert_eq!(world.of_token(&token.secret).expect("a viewer now").role, Role::Viewer);
-    world.users.set_password("alice", &Secret::Password("battery staple".into())).expect("set");
+    world.users.set_password(alice, &Secret::Password("battery staple".into())).expect("set");
     assert!(world.of_session(&session).is_err());
-    let renamed = GroupChange { name: Some("visitors".into()), comment: None };
-    world.users.change_group("watchers", &renamed).expect("renamed");
+    world
+        .users
+        .change(|all| all.change_group("watchers", Some("visitors"), None).map(drop))
+        .expect("renamed");
     assert_eq!(world.of_token(&token.secret).expect("the same group").role, Role::Viewer);
-    world.users.remove_group("visitors").expect("removed");
-    world.users.create_group("watchers", "").expect("made");
-    world.users.add_member("watchers", alice).expect("added");
+    world.users.change(|all| all.remove_group("visitors")).expect("removed");
+    world.users.change(|all| all.add_group("watchers", "").map(drop)).expect("made");
+    world.users.change(|all| all.add_member("watchers", alice)).expect("added");
     assert!(world.of_token(&token.secret).is_err(), "another group of that name gives no role");
 }
 

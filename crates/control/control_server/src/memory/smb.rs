@@ -118,8 +118,11 @@ impl SmbBackend for MemorySmb {
         self.users.lock().clone()
     }
 
-    fn end_session(&self, _id: u64) -> bool {
-        false
+    fn end_session(&self, id: u64) -> bool {
+        let mut connected = self.connected.lock();
+        let before = connected.len();
+        connected.retain(|session| session.id != id);
+        connected.len() < before
     }
 
     fn end_sessions_of(&self, user: Sid) -> usize {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use control_api::{
-    AccountRename, Code, Done, HeldPermission, Password, PasswordChange, Problem, SmbSession, User,
+    AccountRename, Code, Done, HeldPermission, Password, PasswordChange, Problem, SmbOpen, SmbSession, User,
     UserCreate, UserUpdate,
 };
 use smb_protocol::security::Sid;
 use smb_users::names::upper;
 use smb_users::{Directory, NewUser, Principal, Secret, UserChange, Users, UsersError};
 
+use super::all_sessions::{AllSessions, OfAll};
 use super::{Node, confirm};
 
 /// An error of the user database as a problem.
@@ -56,6 +57,12 @@ fn problem(error: &UsersError) -> Problem {
 
 pub(super) fn wrong(error: UsersError) -> Problem {
     problem(&error)
+}
+
+/// The user who has this name now. Whatever follows is about it by its SID, whoever else has the name by then.
+fn sid_of(directory: &Directory, user: &str) -> Result<Sid, Problem> {
+    let found = directory.user(user).ok_or_else(|| wrong(UsersError::NoUser(user.to_owned())))?;
+    Ok(found.sid)
 }
 
 impl Node {
@@ -118,32 +125,34 @@ impl Node {
         let UserCreate { name, full_name, comment, disabled, groups, password: Password(password) } = request;
         // Groups first, so that a refused request leaves nothing behind.
         let directory = users.snapshot();
-        for group in &groups {
-            directory.group(group).ok_or_else(|| wrong(UsersError::NoGroup(group.clone())))?;
-        }
-        let new = NewUser { name, full_name, comment, disabled, secret: Secret::Password(password) };
+        let groups = groups.iter().map(|group| super::user_groups::sid_of(&directory, group));
+        let groups = groups.collect::<Result<_, _>>()?;
+        let secret = Secret::Password(password);
+        let new = NewUser { name, full_name, comment, disabled, groups, secret };
         let user = users.create_user(new).map_err(wrong)?;
-        for group in &groups {
-            users.add_member(group, user.sid).map_err(wrong)?;
-        }
         self.user_show(&user.name)
     }
 
     /// Changes a user; the sessions of one that may no longer be used end, of which is asked first.
     pub async fn user_update(&self, name: &str, update: UserUpdate) -> Result<User, Problem> {
+        let connected = match update.disabled {
+            Some(true) => Some((self.all_sessions().await, self.all_opens().await)),
+            _ => None,
+        };
         let _changing = self.changes.lock().await;
         let UserUpdate { full_name, comment, disabled, confirm: confirmed } = update;
         let users = self.users()?;
-        if disabled == Some(true) {
-            let mut after = Directory::clone(&users.snapshot());
+        let mut after = Directory::clone(&users.snapshot());
+        let sid = sid_of(&after, name)?;
+        if let Some(connected) = connected {
             let user = after.change_user(name, |user| user.disabled = true).map_err(wrong)?.clone();
-            let told = self.ending_with(&user, &after);
+            let told = self.ending_with(&user, &after, &connected);
             if !told.is_empty() {
                 confirm(&user.name, confirmed.as_deref(), || told)?;
             }
         }
         let change = UserChange { name: None, full_name, comment, disabled };
-        let user = users.change_user(name, change).map_err(wrong)?;
+        let user = users.change_user(sid, &change).map_err(wrong)?;
         if user.disabled {
             self.end_sessions(&user.name, user.sid, "it is disabled");
         }
@@ -151,8 +160,13 @@ impl Node {
     }
 
     /// What ends of a user's where users and groups are those of `after`, in sentences.
-    fn ending_with(&self, user: &smb_users::User, after: &Directory) -> Vec<String> {
-        let mut told = self.share_sessions_ending(&user.name, user.sid);
+    fn ending_with(
+        &self,
+        user: &smb_users::User,
+        after: &Directory,
+        connected: &(AllSessions, OfAll<SmbOpen>),
+    ) -> Vec<String> {
+        let mut told = Self::share_sessions_ending(&user.name, user.sid, connected);
         let http = self.config.with(|config| config.http.clone());
         told.extend(self.api_sessions_ending(after, &http));
         told
@@ -165,7 +179,9 @@ impl Node {
     pub async fn user_rename(&self, name: &str, request: AccountRename) -> Result<User, Problem> {
         let _changing = self.changes.lock().await;
         let change = UserChange { name: Some(request.name), ..UserChange::default() };
-        let user = self.users()?.change_user(name, change).map_err(wrong)?;
+        let users = self.users()?;
+        let sid = sid_of(&users.snapshot(), name)?;
+        let user = users.change_user(sid, &change).map_err(wrong)?;
         self.user_show(&user.name)
     }
 
@@ -201,14 +217,24 @@ impl Node {
 
     /// Sets a user's password. Sessions that were opened with the old one go on, unless they are to end.
     pub async fn user_password(&self, name: &str, change: PasswordChange) -> Result<User, Problem> {
-        let _changing = self.changes.lock().await;
+        let changing = self.changes.lock().await;
         let users = self.users()?;
         let PasswordChange { password: Password(password), end_sessions } = change;
-        users.set_password(name, &Secret::Password(password)).map_err(wrong)?;
+        let sid = sid_of(&users.snapshot(), name)?;
+        users.set_password(sid, &Secret::Password(password)).map_err(wrong)?;
+        drop(changing);
         if end_sessions {
-            let directory = users.snapshot();
-            let user = directory.user(name).ok_or_else(|| wrong(UsersError::NoUser(name.to_owned())))?;
-            self.end_sessions(&user.name, user.sid, "its password is another one");
+            self.end_sessions(name, sid, "its password is another one");
+            let left = self.end_sessions_elsewhere(name, sid).await;
+            if !left.is_empty() {
+                let left = left.join(", ");
+                let detail = format!(
+                    "The password of {name} is another one now, and sessions of {name} with {left} may go on: they could not be ended."
+                );
+                return Err(Problem::new(Code::Unavailable, detail).todo(
+                    "`holdfast session list` shows them when those nodes answer, and `holdfast session end` ends one; or disable the user.",
+                ));
+            }
         }
         self.user_show(name)
     }
@@ -221,20 +247,23 @@ impl Node {
 
     /// Takes a user away, from groups and permissions too.
     pub async fn user_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let connected = (self.all_sessions().await, self.all_opens().await);
         let _changing = self.changes.lock().await;
-        let mut after = Directory::clone(&self.users()?.snapshot());
+        let users = self.users()?;
+        let mut after = Directory::clone(&users.snapshot());
         let user = after.remove_user(name).map_err(wrong)?;
         let sid = user.sid.to_string();
+        let ending = self.ending_with(&user, &after, &connected);
         confirm(&user.name, confirmed.as_deref(), || {
             let mut lost = vec![format!(
                 "User {} disappears. What it owns stays, and no user will ever be the same one again.",
                 user.name
             )];
-            lost.extend(self.ending_with(&user, &after));
+            lost.extend(ending);
             lost.extend(self.permissions_lost(&sid));
             lost
         })?;
-        let removed = self.users()?.remove_user(&user.name).map_err(wrong)?;
+        let removed = users.remove_user(user.sid).map_err(wrong)?;
         self.end_sessions(&removed.name, removed.sid, "it is deleted");
         self.drop_permissions(&removed.sid.to_string()).await?;
         Ok(Done::new(format!("User {} is gone.", removed.name)))

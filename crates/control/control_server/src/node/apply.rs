@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use control_api::{Code, Config, ConfigDiff, ConfigRequest, LunConfig, Problem, ShareConfig, many};
+use control_api::{Code, Config, ConfigDiff, ConfigRequest, LunConfig, Problem, Session, ShareConfig, many};
 
+use super::all_sessions::AllSessions;
 use super::log_homes::Holder;
 use super::luns::new_guid;
 use super::moves::share_ends;
@@ -19,6 +20,7 @@ impl Node {
     /// # Errors
     /// When it makes no sense, or takes something away and is not confirmed. Nothing has changed then.
     pub async fn config_apply(&self, request: ConfigRequest) -> Result<ConfigDiff, Problem> {
+        let all = self.all_sessions().await;
         let changing = self.changes.lock().await;
         let have = self.config.get();
         let mut want = request.config;
@@ -41,12 +43,12 @@ impl Node {
         }
         if request.dry_run || items.is_empty() {
             warnings.extend(told);
-            warnings.extend(self.ends_with(&have, &want).await);
+            warnings.extend(self.ends_with(&have, &want, &all).await);
             return Ok(ConfigDiff { items, applied: !request.dry_run, warnings });
         }
         let removed = items.iter().filter(|change| change.sign == '-');
         told.extend(removed.map(|change| format!("{} is taken away.", change.subject)));
-        told.extend(self.ends_with(&have, &want).await);
+        told.extend(self.ends_with(&have, &want, &all).await);
         if !told.is_empty() {
             super::confirm("apply", request.confirm.as_deref(), || told)?;
         }
@@ -77,7 +79,7 @@ impl Node {
     }
 
     /// What clients lose, in sentences: what is served no more, and what leads elsewhere under the name or identity that they know.
-    async fn ends_with(&self, have: &Config, want: &Config) -> Vec<String> {
+    async fn ends_with(&self, have: &Config, want: &Config, all: &AllSessions) -> Vec<String> {
         let mut told = Vec::new();
         let gone: Vec<&str> = have
             .smb
@@ -103,12 +105,11 @@ impl Node {
         if let Ok(users) = self.users() {
             told.extend(self.api_sessions_ending(&users.snapshot(), &want.http));
         }
-        let sessions = self.backends.iscsi.sessions();
-        told.extend(chap::undiscovered(have, want, &sessions));
+        told.extend(chap::undiscovered(have, want, all));
         for target in want.targets.iter().map(|target| target.name.as_str()) {
             if have.targets.iter().any(|there| there.name == target) {
                 told.extend(chap::opening(have, want, target));
-                told.extend(chap::ending(have, want, target, &sessions));
+                told.extend(chap::ending(have, want, target, all));
             }
         }
         for share in &have.shares {
@@ -118,7 +119,13 @@ impl Node {
                     || there.volume_guid != share.volume_guid
                     || there.volume != share.volume
             };
-            let Ok(now) = self.share_show(&share.name).await else { continue };
+            let Ok(mut now) = self.share_show(&share.name).await else { continue };
+            // Another node may serve it.
+            let on_it = |session: &&Session| {
+                let shares = session.smb.iter().flat_map(|smb| &smb.shares);
+                shares.into_iter().any(|name| upcase::same(name, &share.name))
+            };
+            now.sessions = now.sessions.max(all.items.iter().filter(on_it).count() as u64);
             let ends = share_ends(&now);
             match (stays.filter(elsewhere), stays, ends) {
                 (Some(there), _, Some(ends)) => told.push(format!(
@@ -139,9 +146,12 @@ impl Node {
                     "LUN {} is made of {}:{} and stays the disk that initiators know: unless that has the same bytes as {}:{}, what they have in memory of it destroys it.",
                     lun.name, there.volume, there.path, lun.volume, lun.path
                 ));
-                told.extend(self.users_of(lun));
+                told.extend(self.users_of(lun, all));
             }
         }
+        // That a node has not answered is told once.
+        let mut said = BTreeSet::new();
+        told.retain(|line| said.insert(line.clone()));
         told
     }
 

@@ -10,12 +10,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::Request;
 use control_api::{
-    AuditEntry, BASE_PATH, BalanceMove, BalanceNode, BalanceReason, BalanceStay, ClusterBalance,
-    ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, Code, List, Pool, PoolConfig,
-    PoolMoves, PoolState, Problem, Proof, RedundancyState, Role, check_home,
+    AuditEntry, BalanceMove, BalanceNode, BalanceReason, BalanceStay, ClusterBalance, ClusterMemberState,
+    ClusterPool, ClusterPoolState, ClusterStatus, Code, Pool, PoolConfig, PoolMoves, PoolState, Problem,
+    Proof, RedundancyState, Role, check_home,
 };
 use pool_balance::{Why, plan};
 use uuid::Uuid;
@@ -23,12 +21,7 @@ use uuid::Uuid;
 use super::Node;
 use super::pool_load::normalised;
 use crate::backend::PoolInfo;
-use crate::cluster::{By, NodePeer};
-
-/// Other nodes have so long to say what their pools do.
-const WITHIN: Duration = Duration::from_secs(2);
-/// The longest such answer, in bytes.
-const MAX_ANSWER: usize = 16 << 20;
+use crate::cluster::By;
 
 /// Who moves pools by themselves, as the record of changes names it.
 fn by_itself() -> By {
@@ -49,22 +42,12 @@ impl Node {
     /// What each owner says of its pools; of those of a node that does not answer nothing.
     async fn pools_of_all(&self, by: &By) -> Result<Vec<Pool>, Problem> {
         let (peers, _) = self.others().unwrap_or_default();
-        let asking = peers.iter().map(|peer| self.pools_of(peer, by));
+        let asking = peers.iter().map(|peer| self.list_of::<Pool>(peer, by, "/pools"));
         let (own, others) = tokio::join!(self.pool_list(), futures_util::future::join_all(asking));
         let mut all = own?;
         all.extend(others.into_iter().flatten().flatten());
         all.retain(|pool| pool.state != PoolState::Elsewhere);
         Ok(all)
-    }
-
-    async fn pools_of(&self, peer: &NodePeer, by: &By) -> Option<Vec<Pool>> {
-        let asking = async {
-            let request = Request::get(format!("{BASE_PATH}/pools")).body(Body::empty()).ok()?;
-            let answer = self.call(peer, by.clone(), request).await.ok()?;
-            let body = axum::body::to_bytes(Body::new(answer.into_body()), MAX_ANSWER).await.ok()?;
-            serde_json::from_slice::<List<Pool>>(&body).ok().map(|list| list.items)
-        };
-        tokio::time::timeout(WITHIN, asking).await.ok().flatten()
     }
 
     /// Why a pool of this node stays here whatever there is to do: a volume and its log have one owner.

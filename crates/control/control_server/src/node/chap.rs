@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{
     AuthConfig, ChapUser, ChapUserUpdate, Code, Config, Issue, Problem, Session, Severity, TargetConfig,
-    TargetUpdate,
+    TargetUpdate, many,
 };
 use health_rules::{FindingCode, of_rule};
+
+use super::all_sessions::{AllSessions, first};
 
 /// The initiators that a CHAP user may be, in lower case; `None` for any.
 pub(crate) fn bound_to(config: &Config, user: &ChapUser) -> Option<BTreeSet<String>> {
@@ -133,7 +135,7 @@ fn set_user(target: &str, auth: &mut AuthConfig, wanted: &ChapUserUpdate) -> Res
 
 /// The sessions of a target that its next configuration would not let in, in sentences. `before` is what they were let
 /// in with.
-pub(super) fn ending(before: &Config, after: &Config, target: &str, sessions: &[Session]) -> Vec<String> {
+pub(super) fn ending(before: &Config, after: &Config, target: &str, all: &AllSessions) -> Vec<String> {
     let auth = |config: &Config| {
         let target = config.targets.iter().find(|there| there.name == target);
         target.map(|target| target.auth.clone()).unwrap_or_default()
@@ -151,27 +153,33 @@ pub(super) fn ending(before: &Config, after: &Config, target: &str, sessions: &[
                 may && proved.is_some_and(|old| old.user == user.user && old.secret == user.secret)
             })
     };
-    let ending = sessions.iter().filter(|session| session.target == target && !stays(session));
-    ending
-        .map(|session| {
-            let user =
-                session.chap_user.as_ref().map_or("without CHAP".to_owned(), |user| format!("as {user}"));
-            format!(
-                "The session of {} from {}, logged in {user}, ends: it would not be let in any more. \
-                 Its host's requests fail until it logs in as it is asked then.",
-                session.initiator, session.address
-            )
-        })
-        .collect()
+    let ending = all.items.iter().filter(|session| session.target == target && !stays(session));
+    let one = |session: &Session| {
+        let user = session.chap_user.as_ref().map_or("without CHAP".to_owned(), |user| format!("as {user}"));
+        format!(
+            "The session of {} from {}, logged in {user}, ends: it would not be let in any more. \
+             Its host's requests fail until it logs in as it is asked then.",
+            session.initiator, session.address
+        )
+    };
+    let more = |left| {
+        format!("So {} {} more of {target}.", if left == 1 { "does" } else { "do" }, many(left, "session"))
+    };
+    let mut told = first(ending.map(one).collect(), more);
+    if old != new && !new.is_empty() {
+        told.extend(all.unknown());
+    }
+    told
 }
 
 /// The initiators that are logged in without CHAP and are told of no target any more where discovery asks for it from now on, in sentences.
 /// Their sessions go on, and are not found again.
-pub(super) fn undiscovered(before: &Config, after: &Config, sessions: &[Session]) -> Vec<String> {
+pub(super) fn undiscovered(before: &Config, after: &Config, all: &AllSessions) -> Vec<String> {
     if before.iscsi.discovery_chap || !after.iscsi.discovery_chap {
         return Vec::new();
     }
-    let without = sessions.iter().filter(|session| session.chap_user.is_none() && !session.target.is_empty());
+    let without =
+        all.items.iter().filter(|session| session.chap_user.is_none() && !session.target.is_empty());
     let initiators: BTreeMap<&str, &str> =
         without.map(|session| (session.initiator.as_str(), session.address.as_str())).collect();
     let told = |(initiator, address)| {
@@ -180,7 +188,10 @@ pub(super) fn undiscovered(before: &Config, after: &Config, sessions: &[Session]
              a restart. The sessions that it has go on."
         )
     };
-    initiators.into_iter().map(told).collect()
+    let more = |left| format!("The same holds for {}.", many(left, "more initiator"));
+    let mut told = first(initiators.into_iter().map(told).collect(), more);
+    told.extend(all.unknown());
+    told
 }
 
 /// Whether discovery asks for a proof that nobody can give: no initiator is told of any target.
@@ -323,13 +334,13 @@ mod tests {
         let after = config(vec![user("a", "secret of a!", &["a"])]);
         let mut before = after.clone();
         before.targets[0].auth.chap_off = true;
-        let ends = |session| !ending(&before, &after, TARGET, &[session]).is_empty();
+        let ends = |session| !ending(&before, &after, TARGET, &AllSessions::known(vec![session])).is_empty();
         assert!(!ends(session("a", Some("a"))), "the server keeps it");
         assert!(ends(session("a", None)));
     }
 
     fn ends(before: Vec<ChapUser>, after: Vec<ChapUser>, session: Session) -> bool {
-        !ending(&config(before), &config(after), TARGET, &[session]).is_empty()
+        !ending(&config(before), &config(after), TARGET, &AllSessions::known(vec![session])).is_empty()
     }
 
     #[test]

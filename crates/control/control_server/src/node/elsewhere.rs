@@ -2,16 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
-use control_api::{Code, Problem};
+use control_api::{BASE_PATH, Code, List, Problem};
 use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use super::Node;
 use super::ties::OnVolume;
 use crate::cluster::{By, Cluster, NodePeer};
+
+/// Other nodes have so long to say what they have.
+const LISTS_WITHIN: Duration = Duration::from_secs(2);
+/// The longest such answer, in bytes.
+const MAX_LIST: usize = 64 << 20;
 
 /// What a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +129,22 @@ impl Node {
         request: Request<Body>,
     ) -> Result<Response<Incoming>, Problem> {
         self.cluster()?.call(peer, by, request).await
+    }
+
+    /// What another node has of its own, as it lists it under this path; none where it does not answer within [`LISTS_WITHIN`].
+    pub(super) async fn list_of<T: DeserializeOwned>(
+        &self,
+        peer: &NodePeer,
+        by: &By,
+        path: &str,
+    ) -> Option<Vec<T>> {
+        let asking = async {
+            let request = Request::get(format!("{BASE_PATH}{path}")).body(Body::empty()).ok()?;
+            let answer = self.call(peer, by.clone(), request).await.ok()?;
+            let body = axum::body::to_bytes(Body::new(answer.into_body()), MAX_LIST).await.ok()?;
+            serde_json::from_slice::<List<T>>(&body).ok().map(|list| list.items)
+        };
+        tokio::time::timeout(LISTS_WITHIN, asking).await.ok().flatten()
     }
 
     /// Names of LUNs that are another node's to tell of.

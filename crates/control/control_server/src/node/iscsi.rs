@@ -25,11 +25,12 @@ impl Node {
 
     /// Changes what holds for all targets.
     pub async fn iscsi_update(&self, update: IscsiUpdate) -> Result<IscsiConfig, Problem> {
+        let all = self.all_sessions().await;
         let _changing = self.changes.lock().await;
         let before = self.config.get();
         let mut after = before.clone();
         after.iscsi.discovery_chap = update.discovery_chap.unwrap_or(after.iscsi.discovery_chap);
-        let told = chap::undiscovered(&before, &after, &self.backends.iscsi.sessions());
+        let told = chap::undiscovered(&before, &after, &all);
         if !told.is_empty() {
             confirm("discovery", update.confirm.as_deref(), || told)?;
         }
@@ -98,6 +99,7 @@ impl Node {
 
     /// Changes a target.
     pub async fn target_update(&self, name: &str, update: TargetUpdate) -> Result<Target, Problem> {
+        let all = self.all_sessions().await;
         let _changing = self.changes.lock().await;
         let before = self.config.get();
         let mut after = before.clone();
@@ -114,7 +116,7 @@ impl Node {
         // Whoever takes one user away by name knows that.
         let by_name = update.remove_user.is_some();
         let mut told = if by_name { Vec::new() } else { chap::opening(&before, &after, name) };
-        told.extend(chap::ending(&before, &after, name, &self.backends.iscsi.sessions()));
+        told.extend(chap::ending(&before, &after, name, &all));
         if !told.is_empty() {
             confirm(name, update.confirm.as_deref(), || told)?;
         }
@@ -139,14 +141,18 @@ impl Node {
 
     /// Takes a target away.
     pub async fn target_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let all = self.all_sessions().await;
         let _changing = self.changes.lock().await;
         let target = self.target(name).await?;
         confirm(name, confirmed.as_deref(), || {
-            vec![format!(
+            let sessions = all.items.iter().filter(|session| session.target == name).count();
+            let mut told = vec![format!(
                 "Target {name} disappears: what is connected to it ends ({}), what is seen through it is no longer ({}). All data stays.",
-                many(target.sessions, "session"),
+                many(sessions as u64, "session"),
                 many(target.luns, "LUN")
-            )]
+            )];
+            told.extend(all.unknown());
+            told
         })?;
         self.change(|config| {
             config.targets.retain(|target| target.name != name);
@@ -180,12 +186,13 @@ impl Node {
 
     /// Changes an initiator group.
     pub async fn group_update(&self, name: &str, update: GroupUpdate) -> Result<GroupConfig, Problem> {
+        let all = self.all_sessions().await;
         let _changing = self.changes.lock().await;
         let before = self.config.get();
         let mut after = before.clone();
         change_group(&mut after, name, &update)?;
         after.check().and_then(|()| after.check_changed(&before))?;
-        let told = self.losing(&before, &after, |lun| lun.map.iter().any(|map| map.group == name));
+        let told = self.losing(&before, &after, &all, |lun| lun.map.iter().any(|map| map.group == name));
         if !told.is_empty() {
             confirm(name, update.confirm.as_deref(), || told)?;
         }
@@ -194,6 +201,7 @@ impl Node {
 
     /// Takes an initiator group away.
     pub async fn group_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
+        let all = self.all_sessions().await;
         let _changing = self.changes.lock().await;
         let seen = self.config.with(|config| {
             let there = config.groups.iter().any(|group| group.name == name);
@@ -211,12 +219,12 @@ impl Node {
         // What cannot be done anyway nobody is asked about.
         chap::refuse_bound(&before, name)?;
         after.check()?;
+        let told = self.losing(&before, &after, &all, |lun| lun.map.iter().any(|map| map.group == name));
         confirm(name, confirmed.as_deref(), || {
             let goes = format!(
                 "Initiator group {name} disappears: its initiators no longer see what they were shown ({}). All data stays.",
                 many(seen as u64, "LUN")
             );
-            let told = self.losing(&before, &after, |lun| lun.map.iter().any(|map| map.group == name));
             [goes].into_iter().chain(told).collect()
         })?;
         self.change(|config| {

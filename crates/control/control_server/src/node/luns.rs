@@ -13,6 +13,7 @@ use file_store::Access;
 use futures_util::StreamExt as _;
 use uuid::Uuid;
 
+use super::all_sessions::AllSessions;
 use super::known::Impaired;
 use super::lun_images::size_of_image;
 use super::lun_sizes::whole_blocks;
@@ -290,6 +291,7 @@ impl Node {
 
     /// Changes a LUN.
     pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
+        let all = self.all_sessions().await;
         let turns = self
             .turns_of(|node| {
                 let of =
@@ -298,8 +300,8 @@ impl Node {
             })
             .await?;
         let lun = self.lun_config(name)?;
-        self.refuse_change(&lun, &request)?;
-        let place = self.lun_place(&lun, &request).await?;
+        self.refuse_change(&lun, &request, &all)?;
+        let place = self.lun_place(&lun, &request, &all).await?;
         if let Some(size) = request.size_bytes {
             whole_blocks(&format!("LUN {name}"), size, lun.block_size)?;
             let file = self.lun_stat(&lun).await?;
@@ -308,7 +310,7 @@ impl Node {
                 LunFormat::Vhdx => size_of_image(name, self.image_now(name))?,
             };
             if size < now {
-                confirm(name, request.confirm.as_deref(), || self.shrinking(&lun, now, size))?;
+                confirm(name, request.confirm.as_deref(), || self.shrinking(&lun, now, size, &all))?;
             }
             if lun.format == LunFormat::Vhdx {
                 self.backends.iscsi.resize_image(name, size).await?;
@@ -372,7 +374,7 @@ impl Node {
     }
 
     /// What becomes of a LUN that shrinks, and whose disk it is.
-    fn shrinking(&self, lun: &LunConfig, now: u64, size: u64) -> Vec<String> {
+    fn shrinking(&self, lun: &LunConfig, now: u64, size: u64, all: &AllSessions) -> Vec<String> {
         let mut lines = vec![format!(
             "LUN {} shrinks from {} to {}: its last {} ({} bytes) are lost.",
             lun.name,
@@ -381,7 +383,7 @@ impl Node {
             human_bytes(now - size),
             now - size
         )];
-        lines.extend(self.users_of(lun));
+        lines.extend(self.users_of(lun, all));
         if lines.len() == 1 {
             lines.push("No initiator is connected to it.".to_owned());
         }
@@ -395,6 +397,7 @@ impl Node {
         keep_file: bool,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
+        let all = self.all_sessions().await;
         let _turns = self
             .turns_of(|node| {
                 node.lun_config(name).map_or(Vec::new(), |lun| node.pools_of_volume(&lun.volume))
@@ -425,7 +428,7 @@ impl Node {
                     "LUN {name} disappears from initiators, and its file {file} with all data is destroyed."
                 )
             };
-            [goes].into_iter().chain(self.users_of(&lun)).collect()
+            [goes].into_iter().chain(self.users_of(&lun, &all)).collect()
         })?;
         let pool = self.pool_of(&lun);
         let changing = self.changes.lock().await;

@@ -8,6 +8,7 @@ use control_api::{
     Code, Config, GroupConfig, Lun, LunConfig, LunFormat, LunMap, LunState, LunUpdate, MapConfig, Problem,
 };
 
+use super::all_sessions::AllSessions;
 use super::luns::find;
 use super::{Node, confirm, missing};
 
@@ -118,11 +119,12 @@ impl Node {
 
     /// Hides a LUN from an initiator group.
     pub async fn lun_unmap(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
+        let all = self.all_sessions().await;
         let changing = self.changes.lock().await;
         let before = self.config.get();
         let mut after = before.clone();
         unmap(&mut after, name, &request)?;
-        let told = self.losing(&before, &after, |lun| lun.name == name);
+        let told = self.losing(&before, &after, &all, |lun| lun.name == name);
         if !told.is_empty() {
             confirm(name, request.confirm.as_deref(), || told)?;
         }
@@ -133,7 +135,12 @@ impl Node {
     }
 
     /// Refuses a change of a LUN that it does not allow, or that its hosts would notice and nobody has confirmed.
-    pub(super) fn refuse_change(&self, lun: &LunConfig, request: &LunUpdate) -> Result<(), Problem> {
+    pub(super) fn refuse_change(
+        &self,
+        lun: &LunConfig,
+        request: &LunUpdate,
+        all: &AllSessions,
+    ) -> Result<(), Problem> {
         if request.reserve && lun.format == LunFormat::Vhdx {
             return Err(super::lun_images::cannot_reserve());
         }
@@ -144,7 +151,7 @@ impl Node {
             }
             _ => return Ok(()),
         };
-        let users = self.users_of(lun);
+        let users = self.users_of(lun, all);
         if users.is_empty() {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 mod access;
 mod accounts;
 mod addresses;
+mod all_sessions;
 mod apply;
 mod balance;
 mod cache;

@@ -6,6 +6,7 @@ use control_api::{
 };
 use uuid::Uuid;
 
+use super::all_sessions::{AllSessions, first, more_sessions};
 use super::luns::new_guid;
 use super::mapping::masking::connected;
 use super::{Node, confirm};
@@ -35,6 +36,7 @@ impl Node {
         &self,
         lun: &LunConfig,
         request: &LunUpdate,
+        all: &AllSessions,
     ) -> Result<Option<LunPlace>, Problem> {
         let volume = request.volume.clone().unwrap_or_else(|| lun.volume.clone());
         let path = request.path.clone().unwrap_or_else(|| lun.path.clone());
@@ -74,7 +76,7 @@ impl Node {
             );
             return Err(Problem::new(Code::InvalidRequest, detail));
         }
-        let users = self.users_of(lun);
+        let users = self.users_of(lun, all);
         if !users.is_empty() {
             let is_now = format!("{volume}:{path}, {}", human_bytes(size));
             let mut told = vec![if request.keep_identity {
@@ -98,9 +100,11 @@ impl Node {
     }
 
     /// Whose disk a LUN is now, in sentences.
-    pub(super) fn users_of(&self, lun: &LunConfig) -> Vec<String> {
+    pub(super) fn users_of(&self, lun: &LunConfig, all: &AllSessions) -> Vec<String> {
         let groups = self.config.with(|config| config.groups.clone());
-        connected(lun, &groups, &self.backends.iscsi.sessions())
+        let mut told = first(connected(lun, &groups, &all.items), more_sessions);
+        told.extend(all.unknown());
+        told
     }
 
     /// Puts a share where a change says. Changes nothing but the share as it is to be.

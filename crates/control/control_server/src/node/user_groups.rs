@@ -3,10 +3,16 @@
 use control_api::{AccountRename, Done, Problem, UserGroup, UserGroupCreate, UserGroupUpdate, many};
 use smb_protocol::security::Sid;
 use smb_users::names::upper;
-use smb_users::{Directory, GroupChange, Principal, UsersError};
+use smb_users::{Directory, UsersError};
 
 use super::accounts::wrong;
 use super::{Node, confirm};
+
+/// The group that has this name now. Whatever follows is about it by its SID, whoever else has the name by then.
+pub(super) fn sid_of(directory: &Directory, group: &str) -> Result<Sid, Problem> {
+    let found = directory.group(group).ok_or_else(|| wrong(UsersError::NoGroup(group.to_owned())))?;
+    Ok(found.sid)
+}
 
 impl Node {
     /// Groups of users: the node's own first, then built-in ones, by name.
@@ -28,46 +34,39 @@ impl Node {
     /// Makes a group of users.
     pub async fn user_group_create(&self, request: UserGroupCreate) -> Result<UserGroup, Problem> {
         let _changing = self.changes.lock().await;
-        let users = self.users()?;
-        let members: Vec<Principal> =
-            request.members.iter().map(|name| self.principal(name)).collect::<Result<_, _>>()?;
-        let group = users.create_group(&request.name, &request.comment).map_err(wrong)?;
-        for member in members {
-            users.add_member(&group.name, member.sid).map_err(wrong)?;
-        }
-        self.user_group_show(&group.name)
+        let members = self.sids(&request.members)?;
+        let make = |directory: &mut Directory| {
+            let name = directory.add_group(&request.name, &request.comment)?.name.clone();
+            members.iter().try_for_each(|member| directory.add_member(&name, *member))?;
+            Ok(name)
+        };
+        let name = self.users()?.change(make).map_err(wrong)?;
+        self.user_group_show(&name)
     }
 
     /// Changes a group of users.
     pub async fn user_group_update(&self, name: &str, update: UserGroupUpdate) -> Result<UserGroup, Problem> {
         let _changing = self.changes.lock().await;
         let users = self.users()?;
-        let find =
-            |names: &[String]| names.iter().map(|name| self.principal(name)).collect::<Result<Vec<_>, _>>();
-        // Names first, so that a wrong one changes nothing.
-        let (add, remove) = (find(&update.add)?, find(&update.remove)?);
-        // All of it on a copy first, for the same reason, and to know who loses what.
         let mut after = Directory::clone(&users.snapshot());
-        let comment = update.comment.as_deref();
-        let group = after.change_group(name, None, comment).map_err(wrong)?.name.clone();
-        add.iter().try_for_each(|member| after.add_member(name, member.sid)).map_err(wrong)?;
-        remove.iter().try_for_each(|member| after.remove_member(name, member.sid)).map_err(wrong)?;
+        let sid = sid_of(&after, name)?;
+        let (add, remove) = (self.sids(&update.add)?, self.sids(&update.remove)?);
+        let change = |directory: &mut Directory| {
+            let name = directory.name_of(sid)?;
+            directory.change_group(&name, None, update.comment.as_deref())?;
+            add.iter().try_for_each(|member| directory.add_member(&name, *member))?;
+            remove.iter().try_for_each(|member| directory.remove_member(&name, *member))?;
+            Ok(name)
+        };
+        // On a copy first, to know who loses what.
+        let group = change(&mut after).map_err(wrong)?;
         let http = self.config.with(|config| config.http.clone());
         let told = self.api_sessions_ending(&after, &http);
         if !told.is_empty() {
             confirm(&group, update.confirm.as_deref(), || told)?;
         }
-        if update.comment.is_some() {
-            let change = GroupChange { name: None, comment: update.comment };
-            users.change_group(name, &change).map_err(wrong)?;
-        }
-        for member in add {
-            users.add_member(name, member.sid).map_err(wrong)?;
-        }
-        for member in remove {
-            users.remove_member(name, member.sid).map_err(wrong)?;
-        }
-        self.user_group_show(name)
+        let name = users.change(change).map_err(wrong)?;
+        self.user_group_show(&name)
     }
 
     /// Gives a group of users another name. It stays what it is: its members, permissions and roles go on.
@@ -76,40 +75,53 @@ impl Node {
     /// When there is no such group, it is built in, or the name is taken or cannot be one.
     pub async fn user_group_rename(&self, name: &str, request: AccountRename) -> Result<UserGroup, Problem> {
         let _changing = self.changes.lock().await;
-        let change = GroupChange { name: Some(request.name), comment: None };
-        let group = self.users()?.change_group(name, &change).map_err(wrong)?;
-        self.user_group_show(&group.name)
+        let users = self.users()?;
+        let sid = sid_of(&users.snapshot(), name)?;
+        let rename = |directory: &mut Directory| {
+            let name = directory.name_of(sid)?;
+            directory.change_group(&name, Some(&request.name), None).map(|group| group.name.clone())
+        };
+        let name = users.change(rename).map_err(wrong)?;
+        self.user_group_show(&name)
     }
 
     /// Takes a group of users away, from other groups and permissions too.
     pub async fn user_group_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
-        let group = self.user_group_show(name)?;
-        if group.built_in {
-            return Err(wrong(UsersError::BuiltIn(group.name)));
-        }
-        let mut after = Directory::clone(&self.users()?.snapshot());
-        after.remove_group(&group.name).map_err(wrong)?;
+        let users = self.users()?;
+        let mut after = Directory::clone(&users.snapshot());
+        let sid = sid_of(&after, name)?;
+        let remove = |directory: &mut Directory| {
+            let name = directory.name_of(sid)?;
+            directory.remove_group(&name)
+        };
+        let group = remove(&mut after).map_err(wrong)?;
+        let sid = sid.to_string();
         let mut http = self.config.with(|config| config.http.clone());
-        super::access::roles::drop_roles(&mut http, &group.sid);
+        super::access::roles::drop_roles(&mut http, &sid);
         confirm(&group.name, confirmed.as_deref(), || {
             let members = many(group.members.len() as u64, "member");
             let mut lost = vec![format!("Group {} disappears; what it has stays ({members}).", group.name)];
-            lost.extend(self.permissions_lost(&group.sid));
-            lost.extend(self.roles_lost(&group.sid));
+            lost.extend(self.permissions_lost(&sid));
+            lost.extend(self.roles_lost(&sid));
             lost.extend(self.api_sessions_ending(&after, &http));
             lost
         })?;
-        let removed = self.users()?.remove_group(&group.name).map_err(wrong)?;
-        if !self.roles_lost(&group.sid).is_empty() {
+        let removed = users.change(remove).map_err(wrong)?;
+        if !self.roles_lost(&sid).is_empty() {
             self.change(|config| {
-                super::access::roles::drop_roles(&mut config.http, &group.sid);
+                super::access::roles::drop_roles(&mut config.http, &sid);
                 Ok(())
             })
             .await?;
         }
-        self.drop_permissions(&removed.sid.to_string()).await?;
+        self.drop_permissions(&sid).await?;
         Ok(Done::new(format!("Group {} is gone.", removed.name)))
+    }
+
+    /// Whom these names mean. A wrong one is told before anything changes.
+    fn sids(&self, names: &[String]) -> Result<Vec<Sid>, Problem> {
+        names.iter().map(|name| Ok(self.principal(name)?.sid)).collect()
     }
 
     fn describe_group(&self, directory: &Directory, group: &smb_users::Group) -> UserGroup {

@@ -1,5 +1,6 @@
 //! What all nodes have in common: configuration and users.
 
+use control_api::{Protocol, Session, SmbSession};
 use serde_json::json;
 use smb_protocol::security::Sid;
 
@@ -118,6 +119,44 @@ fn sessions_of_a_user_end_though_another_one_has_its_name() {
         ended.contains(&old)
     });
     assert!(!ended.contains(&new), "{ended:?}");
+    for node in [first, second] {
+        node.stop();
+    }
+}
+
+/// Who disables a user is asked, whichever node the user is connected to.
+#[test]
+fn sessions_with_another_node_are_asked_about() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    let user = first.send("POST", "/v1/users", &json!({ "name": "bob", "password": "correct horse" }));
+    let second = world.start(2);
+    let nodes = || first.get("/v1/cluster")["nodes"].clone();
+    comes("both take part", || {
+        nodes().as_array().is_some_and(|all| all.iter().filter(|node| node["state"] == "up").count() == 2)
+    });
+    let disable = json!({ "disabled": true });
+    let smb = SmbSession {
+        user: "bob".into(),
+        sid: user["sid"].as_str().expect("a SID").into(),
+        ..SmbSession::default()
+    };
+    let session = |number: usize| Session {
+        id: number as u64,
+        protocol: Protocol::Smb,
+        address: format!("192.0.2.7:{number}"),
+        smb: Some(smb.clone()),
+        ..Session::default()
+    };
+    *second.smb.connected.lock() = (1..=12).map(session).collect();
+    let asked = first.refused("PATCH", "/v1/users/bob", &disable, "confirmation-required");
+    assert!(asked.contains("192.0.2.7:1 ends") && asked.contains("2 sessions more of bob"), "{asked}");
+    // And whoever has had the old password is out of all nodes.
+    let password = json!({ "password": "battery staple", "end_sessions": true });
+    first.send("POST", "/v1/users/bob/password", &password);
+    assert!(second.smb.connected.lock().is_empty());
+    first.send("PATCH", "/v1/users/bob", &disable);
     for node in [first, second] {
         node.stop();
     }

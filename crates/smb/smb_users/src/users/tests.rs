@@ -47,6 +47,7 @@ fn bob(password: &str) -> NewUser {
         full_name: "Robert".into(),
         comment: String::new(),
         disabled: false,
+        groups: Vec::new(),
         secret: Secret::Password(password.into()),
     }
 }
@@ -81,7 +82,7 @@ fn log_on(users: &Users, name: &str, password: &str) -> Result<Authenticated, Au
 fn a_users_life() {
     let Node { dir, clock, users } = node();
     let made = users.create_user(bob("correct horse")).unwrap();
-    users.add_member("Administrators", made.sid).unwrap();
+    users.change(|all| all.add_member("Administrators", made.sid)).unwrap();
     let who = log_on(&users, "bOB", "correct horse").unwrap();
     assert_eq!(
         who.identity,
@@ -96,14 +97,14 @@ fn a_users_life() {
     let users = open(&dir, &clock).unwrap();
     assert_eq!(users.snapshot().user("bob"), Some(&made));
     assert!(users.token(made.sid).unwrap().is_administrator());
-    users.set_password("Bob", &Secret::Password("battery staple".into())).unwrap();
+    users.set_password(made.sid, &Secret::Password("battery staple".into())).unwrap();
     assert_eq!(log_on(&users, "Bob", "correct horse"), Err(AuthError::WrongPassword));
     log_on(&users, "Bob", "battery staple").unwrap();
 
     let change = UserChange { disabled: Some(true), name: Some("Rob".into()), ..UserChange::default() };
-    users.change_user("Bob", change).unwrap();
+    users.change_user(made.sid, &change).unwrap();
     assert_eq!(log_on(&users, "Rob", "battery staple"), Err(AuthError::Account(AccountState::Disabled)));
-    users.remove_user("Rob").unwrap();
+    users.remove_user(made.sid).unwrap();
     assert_eq!(log_on(&users, "Rob", "battery staple"), Err(AuthError::UnknownUser));
     assert!(users.token(made.sid).is_none());
     assert!(users.snapshot().group("Administrators").unwrap().members.is_empty());
@@ -134,7 +135,7 @@ fn guessing_locks_out_for_a_time() {
     users.set_policy(Policy { lockout: strict, ..Policy::default() });
     let _ = log_on(&users, "Bob", "guess");
     assert_eq!(log_on(&users, "Bob", "correct horse"), locked);
-    users.set_password("Bob", &Secret::Password("battery staple".into())).unwrap();
+    users.set_password(sid, &Secret::Password("battery staple".into())).unwrap();
     log_on(&users, "Bob", "battery staple").unwrap();
 }
 
@@ -172,19 +173,21 @@ fn passwords_that_cannot_be() {
 #[test]
 fn what_cannot_be_written_does_not_take_effect() {
     let Node { dir, clock, users } = node();
-    users.create_user(bob("correct horse")).unwrap();
+    let bob = users.create_user(bob("correct horse")).unwrap().sid;
     // A directory is in the way of the file that is written beside.
     let aside = dir.path().join("users.db.new");
     std::fs::create_dir(&aside).unwrap();
-    assert!(matches!(users.remove_user("Bob"), Err(UsersError::Io { .. })));
+    assert!(matches!(users.remove_user(bob), Err(UsersError::Io { .. })));
     assert!(users.snapshot().user("Bob").is_some());
     std::fs::remove_dir(&aside).unwrap();
-    users.create_group("staff", "").unwrap();
-    let change = GroupChange { comment: Some("here".into()), ..GroupChange::default() };
-    users.change_group("staff", &change).unwrap();
+    users.change(|all| all.add_group("staff", "").map(drop)).unwrap();
+    users.change(|all| all.change_group("staff", None, Some("here")).map(drop)).unwrap();
     assert_eq!(*open(&dir, &clock).unwrap().snapshot(), *users.snapshot());
-    users.remove_group("staff").unwrap();
-    assert!(matches!(users.remove_member("Users", Sid::SYSTEM), Err(UsersError::NotMember { .. })));
+    users.change(|all| all.remove_group("staff")).unwrap();
+    assert!(matches!(
+        users.change(|all| all.remove_member("Users", Sid::SYSTEM)),
+        Err(UsersError::NotMember { .. })
+    ));
 }
 
 #[test]

@@ -1,14 +1,12 @@
 //! Which sessions end when users, groups and roles change: who changes them is told before it is done.
 
-use control_api::{HttpConfig, Session, SmbSession, many};
+use control_api::{HttpConfig, Session, SmbOpen, SmbSession, many};
 use smb_protocol::security::Sid;
 use smb_users::Directory;
 
 use super::Node;
 use crate::node::accounts::{is, is_session_of};
-
-/// Sessions of shares that are named one by one; of more there is the number.
-const NAMED: usize = 10;
+use crate::node::all_sessions::{AllSessions, OfAll, first};
 
 impl Node {
     /// The sessions with the API that end where users and groups are those of `directory`, and roles those of `http`, in sentences.
@@ -29,11 +27,14 @@ impl Node {
     }
 
     /// What ends with a user's sessions of shares, in sentences; none where it has nothing that ends.
-    pub(in crate::node) fn share_sessions_ending(&self, user: &str, sid: Sid) -> Vec<String> {
+    pub(in crate::node) fn share_sessions_ending(
+        user: &str,
+        sid: Sid,
+        (all, opens): &(AllSessions, OfAll<SmbOpen>),
+    ) -> Vec<String> {
         let sid = sid.to_string();
         let its = |smb: &SmbSession| is_session_of(smb, user, &sid);
-        let all = self.backends.smb.sessions().into_iter();
-        let sessions: Vec<Session> = all.filter(|session| session.smb.as_ref().is_some_and(its)).collect();
+        let sessions = all.items.iter().filter(|session| session.smb.as_ref().is_some_and(its));
         let one = |session: &Session| {
             let opens = session.smb.as_ref().map_or(0, |smb| smb.opens);
             format!(
@@ -42,13 +43,11 @@ impl Node {
                 many(opens, "open file")
             )
         };
-        let mut told: Vec<String> = sessions.iter().take(NAMED).map(one).collect();
-        let more = sessions.len().saturating_sub(NAMED);
-        if more > 0 {
-            told.push(format!("So do {} more of {user}.", many(more as u64, "session")));
-        }
-        let opens = self.backends.smb.opens().into_iter();
-        let away = opens.filter(|open| open.session.is_none() && is(&open.user, user)).count();
+        let more = |left| {
+            format!("So {} {} more of {user}.", if left == 1 { "does" } else { "do" }, many(left, "session"))
+        };
+        let mut told = first(sessions.map(one).collect(), more);
+        let away = opens.items.iter().filter(|open| open.session.is_none() && is(&open.user, user)).count();
         if away > 0 {
             told.push(format!(
                 "{} of {user} whose clients are away, and may come back for it, {} closed.",
@@ -56,6 +55,8 @@ impl Node {
                 if away == 1 { "is" } else { "are" }
             ));
         }
+        // Whether there are any with a node that does not answer is not known, and they end all the same.
+        told.extend(all.unknown().or_else(|| opens.unknown()));
         told
     }
 }

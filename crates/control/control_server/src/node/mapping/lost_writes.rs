@@ -2,6 +2,7 @@
 
 use control_api::{Code, Done, LunForget, Problem};
 
+use super::masking::seen_through;
 use super::{Node, confirm};
 
 /// Most hosts that a question or an answer names.
@@ -10,14 +11,17 @@ const NAMED: usize = 16;
 impl Node {
     /// Forgets hosts that are to be told that writes to a LUN which they had cached may be lost: those that are not connected, or one of them.
     pub async fn lun_forget_lost_writes(&self, name: &str, asked: LunForget) -> Result<Done, Problem> {
-        self.lun_config(name)?;
+        let lun = self.lun_config(name)?;
         let host = asked.host.map(|host| host.to_lowercase());
         let iscsi = &self.backends.iscsi;
         let all = iscsi.lost_writes().into_iter().find(|(lun, _)| lun == name).map(|(_, hosts)| hosts);
         let all = all.unwrap_or_default();
-        let sessions = iscsi.sessions();
+        let groups = self.config.with(|config| config.groups.clone());
+        let sessions = self.all_sessions().await.items;
+        // One that sees another target only is told of nothing.
+        let seen = seen_through(&lun, &groups, &sessions);
         let is_connected =
-            |host: &str| sessions.iter().any(|session| session.initiator.eq_ignore_ascii_case(host));
+            |host: &str| seen.iter().any(|session| session.initiator.eq_ignore_ascii_case(host));
         let meant = all.iter().filter(|known| host.as_ref().is_none_or(|host| host == *known));
         let (connected, gone): (Vec<&String>, Vec<&String>) = meant.partition(|known| is_connected(known));
         if gone.is_empty() {

@@ -43,6 +43,22 @@ pub(in crate::node) fn connected(
     .collect()
 }
 
+/// Whether a change takes a LUN from any initiator that it is shown to, connected or not.
+pub(super) fn takes(before: &Config, after: &Config, lun: &LunConfig) -> bool {
+    let groups = |config: &Config, lun: &LunConfig| -> Vec<GroupConfig> {
+        let of = |group: &&GroupConfig| lun.map.iter().any(|map| map.group == group.name);
+        config.groups.iter().filter(of).cloned().collect()
+    };
+    let kept = after.luns.iter().find(|there| there.name == lun.name);
+    let (had, has) = (groups(before, lun), kept.map_or(Vec::new(), |kept| groups(after, kept)));
+    if has.iter().any(|group| group.any) {
+        return false;
+    }
+    let still = |name: &String| kept.is_some_and(|kept| shown(after, kept, name));
+    let taken = |name: &String| shown(before, lun, name) && !still(name);
+    had.iter().any(|group| group.any || group.initiators.iter().any(taken))
+}
+
 /// The sessions through which a LUN is seen before a change and not after it, in sentences.
 pub(super) fn lost(
     before: &Config,
@@ -62,7 +78,7 @@ pub(super) fn lost(
 
 #[cfg(test)]
 mod tests {
-    use control_api::LunMap;
+    use control_api::{AuthConfig, LunMap, TargetConfig};
 
     use super::super::unmap;
     use super::*;
@@ -88,12 +104,21 @@ mod tests {
         let said = connected(&lun, &groups, &[session(a, "t"), session(a, "u"), session(b, "t")]);
         assert_eq!(said, [format!("{a} is connected to it from 192.0.2.1:1000, through t.")]);
         // What a change takes is what is seen before it and not after it.
-        let before = Config { groups: groups.to_vec(), luns: vec![lun], ..Config::default() };
+        let target = TargetConfig {
+            name: "t".into(),
+            alias: String::new(),
+            portal_groups: vec![],
+            auth: AuthConfig::default(),
+        };
+        let before =
+            Config { groups: groups.to_vec(), luns: vec![lun], targets: vec![target], ..Config::default() };
         let sessions = [session(a, "t"), session(b, "t")];
         let told = |after: &Config| lost(&before, after, &sessions, |_| true);
         assert!(told(&before).is_empty());
+        assert!(!takes(&before, &before, &before.luns[0]));
         let mut after = before.clone();
         after.groups[0].initiators.clear();
+        assert!(takes(&before, &after, &before.luns[0]));
         let said =
             format!("LUN l is taken from a host: {a} is connected to it from 192.0.2.1:1000, through t.");
         assert_eq!(told(&after), std::slice::from_ref(&said));

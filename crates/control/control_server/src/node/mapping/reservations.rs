@@ -2,7 +2,8 @@
 
 use control_api::{Code, Config, Done, LunConfig, LunReservations, Problem, ReservationKind, Session, many};
 
-use super::masking::{lost, seen_through, shown};
+use super::super::all_sessions::{AllSessions, first, more_sessions};
+use super::masking::{lost, seen_through, shown, takes};
 use super::{Node, confirm};
 
 /// Most registrations that a question names.
@@ -21,9 +22,13 @@ impl Node {
         &self,
         before: &Config,
         after: &Config,
+        all: &AllSessions,
         concerned: impl Fn(&LunConfig) -> bool,
     ) -> Vec<String> {
-        let mut told = lost(before, after, &self.backends.iscsi.sessions(), &concerned);
+        let mut told = first(lost(before, after, &all.items, &concerned), more_sessions);
+        if before.luns.iter().any(|lun| concerned(lun) && takes(before, after, lun)) {
+            told.extend(all.unknown());
+        }
         told.extend(staying(before, after, &self.backends.iscsi.reservations(), &concerned));
         told
     }
@@ -46,10 +51,12 @@ impl Node {
             let detail = format!("No initiator has reserved anything of LUN {name}, or is registered.");
             return Err(Problem::new(Code::WrongState, detail).todo("Nothing was done."));
         };
+        let all = self.all_sessions().await;
         confirm(name, confirmed.as_deref(), || {
             let groups = self.config.with(|config| config.groups.clone());
-            let sessions = self.backends.iscsi.sessions();
-            clearing(name, &held, &seen_through(&lun, &groups, &sessions))
+            let mut told = clearing(name, &held, &seen_through(&lun, &groups, &all.items));
+            told.extend(all.unknown());
+            told
         })?;
         let held = self.backends.iscsi.clear_reservations(name).await?;
         let was = held.held().map_or_else(String::new, |was| format!(" It was {was}."));

@@ -100,6 +100,7 @@ impl Bench {
             full_name: String::new(),
             comment: String::new(),
             disabled: false,
+            groups: Vec::new(),
             secret: Secret::Password("correct horse".into()),
         };
         self.users.create_user(new).expect("made")
@@ -206,11 +207,11 @@ async fn who_gets_a_name_does_not_get_what_another_one_had_by_it() {
     assert_eq!(bench.apply(&config, true).await, [""; 0]);
     let served = || bench.smb.server.shares()[0].permissions.iter().map(|one| one.who).collect::<Vec<_>>();
     let change = UserChange { name: Some("alicia".into()), ..UserChange::default() };
-    bench.users.change_user("alice", change).expect("renamed");
+    bench.users.change_user(alice.sid, &change).expect("renamed");
     let other = bench.user("alice");
     assert_eq!(bench.apply(&config, true).await, [""; 0]);
     assert_eq!(served(), [alice.sid], "by whatever name");
-    bench.users.remove_user("alicia").expect("removed");
+    bench.users.remove_user(alice.sid).expect("removed");
     let trouble = bench.apply(&config, true).await;
     assert!(trouble.len() == 1 && trouble[0].contains(&alice.sid.to_string()), "{trouble:?}");
     assert!(!served().contains(&other.sid), "nobody else has it then");
@@ -372,14 +373,14 @@ async fn the_directory_knows_administrators_and_forgets_the_disabled() {
     assert!(directory.account("ANY", "ALICE").is_some());
     let token = directory.token(alice.sid, &[]).expect("a user");
     assert!(!token.is_admin && !token.privileges.backup && token.is(&Sid::EVERYONE));
-    bench.users.add_member("Backup Operators", alice.sid).expect("added");
+    bench.users.change(|all| all.add_member("Backup Operators", alice.sid)).expect("added");
     let token = directory.token(alice.sid, &[]).expect("a user");
     assert!(token.privileges.backup && token.privileges.restore && !token.privileges.take_ownership);
-    bench.users.add_member("Administrators", alice.sid).expect("added");
+    bench.users.change(|all| all.add_member("Administrators", alice.sid)).expect("added");
     let token = directory.token(alice.sid, &[]).expect("a user");
     assert!(token.is_admin && token.privileges == smb_security::Privileges::ADMINISTRATOR);
     let change = UserChange { disabled: Some(true), ..UserChange::default() };
-    bench.users.change_user("alice", change).expect("changed");
+    bench.users.change_user(alice.sid, &change).expect("changed");
     assert!(directory.token(alice.sid, &[]).is_none());
     assert!(!directory.anonymous().is(&Sid::EVERYONE));
     assert!(NodeUsers(None).account("", "alice").is_none());

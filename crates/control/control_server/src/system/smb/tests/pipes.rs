@@ -74,12 +74,12 @@ async fn an_open_pipe_is_its_users_as_long_as_it_is_one() {
     let who = alice_from(alice.sid);
     let now = || bench.smb.view.current(&who).map(|client| client.is_administrator);
     assert_eq!(now(), Some(false), "she was an administrator when she opened it");
-    bench.users.add_member("Administrators", alice.sid).expect("added");
+    bench.users.change(|all| all.add_member("Administrators", alice.sid)).expect("added");
     assert_eq!(now(), Some(true));
     let change = UserChange { disabled: Some(true), ..UserChange::default() };
-    bench.users.change_user("alice", change).expect("disabled");
+    bench.users.change_user(alice.sid, &change).expect("disabled");
     assert_eq!(now(), None);
-    bench.users.remove_user("alice").expect("removed");
+    bench.users.remove_user(alice.sid).expect("removed");
     assert_eq!(now(), None);
 }
 
