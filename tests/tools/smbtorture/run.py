@@ -45,7 +45,7 @@ OF_ADMINISTRATORS = {"smb2.create": ["aclfile", "acldir"], "smb2.acls": ["SDFLAG
 # Wants a server that asks for signatures: done once more by itself, with one.
 SIGNED = {"smb2.session-require-signing"}
 # Cut the network below their connections, with rules that those of another node on this machine would remove: one at a time.
-CUTTING = {"smb2.multichannel"}
+CUTTING = {"smb2.multichannel", "smb2.oplock"}
 ONE_AT_A_TIME = threading.Lock()
 # Wait for what only a Samba that was set up for them does.
 HOPELESS = {"smb2.aio_delay", "smb2.change_notify_disabled"}

@@ -146,6 +146,8 @@ function useTaken(): string[] {
 const otherwise = <T,>(now: T, before: T): T | undefined => (now === before ? undefined : now);
 
 function EditUserDialog({ user, onClose }: { user: User; onClose: () => void }) {
+  // What has been saved from here: saving takes two requests, and is tried again when the second one fails.
+  const saved = useRef<Pick<User, "full_name" | "comment" | "disabled">>(user);
   const [name, setName] = useState(user.name);
   const [fullName, setFullName] = useState(user.full_name);
   const [comment, setComment] = useState(user.comment);
@@ -161,9 +163,10 @@ function EditUserDialog({ user, onClose }: { user: User; onClose: () => void }) 
       preview={(name !== user.name && <p>{name} is who {user.name} was: with the same rights, groups and sessions.</p>) || disabled !== user.disabled && <p>{disabled ? `${user.name} cannot log in any more.` : `${user.name} can log in again.`}</p>}
       submit={async (confirm) => {
         // Only what is otherwise here: somebody else may have changed the rest meanwhile. Another name last: all else goes by the one that it has.
-        // What has been changed already is changed to the same when it is confirmed.
-        const body = { full_name: otherwise(fullName, user.full_name), comment: otherwise(comment, user.comment), disabled: otherwise(disabled, user.disabled), confirm };
+        const { full_name, comment: noted, disabled: kept } = saved.current;
+        const body = { full_name: otherwise(fullName, full_name), comment: otherwise(comment, noted), disabled: otherwise(disabled, kept), confirm };
         await ask(api.PATCH("/v1/users/{user}", { params: { path: { user: user.name } }, body }));
+        saved.current = { full_name: fullName, comment, disabled };
         if (name !== user.name) await ask(api.PUT("/v1/users/{user}/name", { params: { path: { user: user.name } }, body: { name } }));
         return `User ${name} is changed.`;
       }}

@@ -120,7 +120,10 @@ fn sent(
 }
 
 /// Waits before a request is sent for the so-manieth time.
-#[expect(clippy::disallowed_methods, reason = "a thread that waits for the device anyway")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "changes are asked for on a thread that waits for the device anyway"
+)]
 fn pause(tried: usize) {
     if tried > 1 {
         std::thread::sleep(PAUSE);
@@ -192,8 +195,7 @@ pub fn read(device: impl AsFd, command: &[u8], answer: &mut [u8]) -> io::Result<
     let (Ok(command_len), Ok(len)) = (u8::try_from(command.len()), u32::try_from(answer.len())) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    for tried in 0..NEWS {
-        pause(tried);
+    for _ in 0..NEWS {
         let mut sense = [0; SENSE_BYTES];
         let mut header = SgIo {
             interface: libc::c_int::from(b'S'),

@@ -105,9 +105,9 @@ pub enum EtcdMemberState {
 pub struct EtcdAlarm {
     /// What is the matter.
     pub kind: EtcdAlarmKind,
-    /// Where clients reach the member with which it is; none where that is not known, or the member is gone or away.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
+    /// Where clients reach the members with which it is; none where that is not known, or they are gone or away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub urls: Vec<String>,
 }
 
 /// What is the matter with an etcd.

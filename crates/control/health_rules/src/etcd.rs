@@ -24,10 +24,11 @@ pub(crate) fn of_etcd(cluster: &ClusterStatus) -> impl Iterator<Item = Issue> {
 
 /// An alarm stops all of etcd, whoever has raised it, and stays when that member is gone.
 fn of_alarm(alarm: &EtcdAlarm) -> Issue {
-    let whose = alarm
-        .url
-        .as_ref()
-        .map_or_else(|| "a member that is away, gone or not known".to_owned(), |url| format!("member {url}"));
+    let whose = match &*alarm.urls {
+        [] => "a member that is away, gone or not known".to_owned(),
+        [url] => format!("member {url}"),
+        urls => format!("members {}", urls.join(", ")),
+    };
     let (code, detail, todo) = match alarm.kind {
         EtcdAlarmKind::Full => (
             FindingCode::EtcdSpace,
@@ -63,7 +64,7 @@ fn of_silent(member: &EtcdMemberStatus, answer: usize, all: usize) -> Issue {
         EtcdMemberState::NoLeader => "it is cut off from the leader, if there is one",
         _ => "it does not answer",
     };
-    let detail = format!("{does} ({why}); {answer} of {all} members of etcd do{then}");
+    let detail = format!("{does} ({why}); {answer} of {all} members of etcd serve{then}");
     let todo = "Start its machine, or the node that runs it, again; of a node that is gone for good `holdfast node remove` takes it away. `holdfast cluster status` shows all members.";
     let severity = if answer < majority { Severity::Error } else { Severity::Warning };
     issue(FindingCode::EtcdMemberAway, severity, format!("etcd {}", member.url), detail, todo.to_owned())
@@ -100,7 +101,6 @@ mod tests {
             quota_bytes: Some(1 << 30),
             state: bytes.map_or(EtcdMemberState::Away, |_| EtcdMemberState::Serving),
             trouble: bytes.is_none().then(|| "connection refused".to_owned()),
-            ..EtcdMemberStatus::default()
         }
     }
 
@@ -166,7 +166,8 @@ mod tests {
     fn alarms_are_said_once_for_all_members() {
         let fine = Some(20 << 20);
         let full = EtcdMemberStatus { state: EtcdMemberState::Full, ..member(2, fine) };
-        let alarm = |kind, url: Option<&str>| EtcdAlarm { kind, url: url.map(str::to_owned) };
+        let alarm =
+            |kind, url: Option<&str>| EtcdAlarm { kind, urls: url.map(str::to_owned).into_iter().collect() };
         let members = vec![member(1, fine), full.clone()];
         let space = found_with(members, vec![alarm(EtcdAlarmKind::Full, Some(&full.url))]);
         assert_eq!((space.len(), space[0].code.as_str()), (1, "etcd-space"));

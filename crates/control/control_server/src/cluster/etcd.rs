@@ -1,5 +1,6 @@
 //! How the members of the cluster's etcd are: looked at from time to time, as nothing else notices one that is away.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,53 +38,64 @@ impl SharedEtcd {
 
     /// Looks, for ever.
     pub(super) async fn watch_over(self: Arc<Self>) {
+        let mut leaderless = BTreeSet::new();
         loop {
             let health = self.store.health().await;
-            *self.seen.lock() = Seen::of(health, self.managed.then_some(QUOTA_BYTES));
+            *self.seen.lock() = Seen::of(&health, self.managed.then_some(QUOTA_BYTES), &leaderless);
+            let lacks = |member: &EtcdHealth| member.told.as_ref().is_ok_and(|told| !told.has_leader);
+            leaderless = health.into_iter().filter(lacks).map(|member| member.url).collect();
             tokio::time::sleep(EVERY).await;
         }
     }
 }
 
 impl Seen {
-    fn of(health: Vec<EtcdHealth>, quota_bytes: Option<u64>) -> Self {
+    /// `leaderless` are members that had no leader at the look before, either: an election lasts a second.
+    fn of(health: &[EtcdHealth], quota_bytes: Option<u64>, leaderless: &BTreeSet<String>) -> Self {
         let told = || health.iter().filter_map(|member| Some((&member.url, member.told.as_ref().ok()?)));
-        let mut alarms = Vec::new();
-        for alarm in told().flat_map(|(_, told)| &told.alarms) {
-            let whose = told().find(|(_, told)| Some(told.member) == alarm.member);
-            let kind = match alarm.kind {
-                AlarmKind::NoSpace => EtcdAlarmKind::Full,
-                AlarmKind::Corrupt => EtcdAlarmKind::Damaged,
-            };
-            let alarm = EtcdAlarm { kind, url: whose.map(|(url, _)| url.clone()) };
-            // Each member tells of all.
-            if !alarms.contains(&alarm) {
-                alarms.push(alarm);
-            }
-        }
-        Self { alarms, members: health.into_iter().map(|member| shown(member, quota_bytes)).collect() }
+        // Each member tells of all.
+        let of_kind = |kind: AlarmKind, called: EtcdAlarmKind| {
+            let mut alarms =
+                told().flat_map(|(_, told)| &told.alarms).filter(|alarm| alarm.kind == kind).peekable();
+            alarms.peek()?;
+            let members: Vec<u64> = alarms.filter_map(|alarm| alarm.member).collect();
+            let urls = told().filter(|(_, told)| members.contains(&told.member)).map(|(url, _)| url.clone());
+            Some(EtcdAlarm { kind: called, urls: urls.collect() })
+        };
+        let alarms = [
+            of_kind(AlarmKind::NoSpace, EtcdAlarmKind::Full),
+            of_kind(AlarmKind::Corrupt, EtcdAlarmKind::Damaged),
+        ];
+        let alarms = alarms.into_iter().flatten().collect();
+        let members = health
+            .iter()
+            .map(|member| shown(member, quota_bytes, leaderless.contains(&member.url)))
+            .collect();
+        Self { alarms, members }
     }
 }
 
-fn shown(member: EtcdHealth, quota_bytes: Option<u64>) -> EtcdMemberStatus {
-    let url = member.url;
-    match member.told {
+fn shown(member: &EtcdHealth, quota_bytes: Option<u64>, was_leaderless: bool) -> EtcdMemberStatus {
+    let url = member.url.clone();
+    match &member.told {
         Ok(told) => EtcdMemberStatus {
             url,
             bytes: Some(told.bytes),
             quota_bytes,
-            state: state_of(&told),
+            state: state_of(told, was_leaderless),
             trouble: (!told.troubles.is_empty()).then(|| told.troubles.join("; ")),
         },
-        Err(why) => EtcdMemberStatus { url, quota_bytes, trouble: Some(why), ..EtcdMemberStatus::default() },
+        Err(why) => {
+            EtcdMemberStatus { url, quota_bytes, trouble: Some(why.clone()), ..EtcdMemberStatus::default() }
+        }
     }
 }
 
-fn state_of(told: &EtcdTold) -> EtcdMemberState {
+fn state_of(told: &EtcdTold, was_leaderless: bool) -> EtcdMemberState {
     let has = |kind| told.alarms.contains(&Alarm { kind, member: Some(told.member) });
     match () {
         () if has(AlarmKind::Corrupt) => EtcdMemberState::Damaged,
-        () if !told.has_leader => EtcdMemberState::NoLeader,
+        () if !told.has_leader && was_leaderless => EtcdMemberState::NoLeader,
         () if has(AlarmKind::NoSpace) => EtcdMemberState::Full,
         () => EtcdMemberState::Serving,
     }
@@ -104,21 +116,37 @@ mod tests {
         EtcdHealth { url: format!("https://10.0.0.{number}:7402"), told: Ok(told) }
     }
 
+    fn seen(health: &[EtcdHealth]) -> Seen {
+        Seen::of(health, None, &BTreeSet::new())
+    }
+
     #[test]
     fn an_alarm_is_said_once_and_also_when_its_member_is_gone() {
-        let full = Alarm { kind: AlarmKind::NoSpace, member: Some(2) };
-        let seen = Seen::of(vec![member(1, &[full]), member(2, &[full])], None);
-        let url = Some("https://10.0.0.2:7402".to_owned());
-        assert_eq!(seen.alarms, [EtcdAlarm { kind: EtcdAlarmKind::Full, url }]);
-        let states: Vec<_> = seen.members.iter().map(|member| member.state).collect();
-        assert_eq!(states, [EtcdMemberState::Serving, EtcdMemberState::Full]);
+        let full = |member| Alarm { kind: AlarmKind::NoSpace, member: Some(member) };
+        let both = [full(2), full(1)];
+        let told = seen(&[member(1, &both), member(2, &both)]);
+        let urls = ["https://10.0.0.1:7402", "https://10.0.0.2:7402"].map(str::to_owned).to_vec();
+        assert_eq!(told.alarms, [EtcdAlarm { kind: EtcdAlarmKind::Full, urls }]);
+        let states = |seen: &Seen| seen.members.iter().map(|member| member.state).collect::<Vec<_>>();
+        assert_eq!(states(&told), [EtcdMemberState::Full, EtcdMemberState::Full]);
         let away = EtcdHealth { told: Err("connection refused".into()), ..member(2, &[]) };
-        let seen = Seen::of(vec![member(1, &[full]), away], None);
-        assert_eq!(seen.alarms, [EtcdAlarm { kind: EtcdAlarmKind::Full, url: None }]);
-        assert_eq!(seen.members[1].state, EtcdMemberState::Away);
+        let told = seen(&[member(1, &[full(2)]), away]);
+        assert_eq!(told.alarms, [EtcdAlarm { kind: EtcdAlarmKind::Full, urls: Vec::new() }]);
+        assert_eq!(states(&told), [EtcdMemberState::Serving, EtcdMemberState::Away]);
         let unknown = Alarm { kind: AlarmKind::Corrupt, member: None };
-        let seen = Seen::of(vec![member(1, &[unknown]), member(2, &[unknown])], None);
-        assert_eq!(seen.alarms, [EtcdAlarm { kind: EtcdAlarmKind::Damaged, url: None }]);
-        assert!(seen.members.iter().all(|member| member.state == EtcdMemberState::Serving));
+        let told = seen(&[member(1, &[unknown]), member(2, &[unknown])]);
+        assert_eq!(told.alarms, [EtcdAlarm { kind: EtcdAlarmKind::Damaged, urls: Vec::new() }]);
+        assert!(told.members.iter().all(|member| member.state == EtcdMemberState::Serving));
+    }
+
+    #[test]
+    fn an_election_is_no_trouble() {
+        let mut one = member(1, &[]);
+        if let Ok(told) = &mut one.told {
+            told.has_leader = false;
+        }
+        assert_eq!(seen(std::slice::from_ref(&one)).members[0].state, EtcdMemberState::Serving);
+        let before = BTreeSet::from([one.url.clone()]);
+        assert_eq!(Seen::of(&[one], None, &before).members[0].state, EtcdMemberState::NoLeader);
     }
 }

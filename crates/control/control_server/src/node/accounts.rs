@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use control_api::{
-    AccountRename, Code, Done, HeldPermission, Password, PasswordChange, Problem, SmbOpen, SmbSession, User,
+    AccountRename, Code, Done, EventKind, HeldPermission, Password, PasswordChange, Problem, SmbOpen, User,
     UserCreate, UserUpdate,
 };
 use smb_protocol::security::Sid;
 use smb_users::names::upper;
 use smb_users::{Directory, NewUser, Principal, Secret, UserChange, Users, UsersError};
 
-use super::all_sessions::{AllSessions, OfAll};
+use super::all_sessions::{AllSessions, OfAll, is_session_of};
 use super::{Node, confirm};
 
 /// An error of the user database as a problem.
@@ -59,12 +59,6 @@ pub(super) fn wrong(error: UsersError) -> Problem {
     problem(&error)
 }
 
-/// The user who has this name now. Whatever follows is about it by its SID, whoever else has the name by then.
-fn sid_of(directory: &Directory, user: &str) -> Result<Sid, Problem> {
-    let found = directory.user(user).ok_or_else(|| wrong(UsersError::NoUser(user.to_owned())))?;
-    Ok(found.sid)
-}
-
 impl Node {
     pub(super) fn users(&self) -> Result<&Arc<Users>, Problem> {
         self.backends.users.as_ref().map_err(Problem::clone)
@@ -75,6 +69,22 @@ impl Node {
         let machine = self.backends.smb.info().netbios_name;
         let found = self.users()?.snapshot().find_name(name, &machine);
         found.ok_or_else(|| wrong(UsersError::NoPrincipal(name.to_owned())))
+    }
+
+    /// The user who has this name now. Whatever follows is about it by its SID, whoever else has the name by then.
+    fn user_sid(&self, name: &str) -> Result<Sid, Problem> {
+        let of = |directory: &Directory| directory.user(name).map(|user| user.sid);
+        self.sid_of(of)?.ok_or_else(|| wrong(UsersError::NoUser(name.to_owned())))
+    }
+
+    /// Whom this finds among users and groups; where it finds nobody, also among those that another node has just made.
+    pub(super) fn sid_of(&self, find: impl Fn(&Directory) -> Option<Sid>) -> Result<Option<Sid>, Problem> {
+        let users = self.users()?;
+        let found = find(&users.snapshot());
+        if found.is_some() || self.catch_up_users().is_err() {
+            return Ok(found);
+        }
+        Ok(find(&users.snapshot()))
     }
 
     /// What somebody with this SID is called.
@@ -124,8 +134,7 @@ impl Node {
         let users = self.users()?;
         let UserCreate { name, full_name, comment, disabled, groups, password: Password(password) } = request;
         // Groups first, so that a refused request leaves nothing behind.
-        let directory = users.snapshot();
-        let groups = groups.iter().map(|group| super::user_groups::sid_of(&directory, group));
+        let groups = groups.iter().map(|group| self.group_sid(group));
         let groups = groups.collect::<Result<_, _>>()?;
         let secret = Secret::Password(password);
         let new = NewUser { name, full_name, comment, disabled, groups, secret };
@@ -136,16 +145,18 @@ impl Node {
     /// Changes a user; the sessions of one that may no longer be used end, of which is asked first.
     pub async fn user_update(&self, name: &str, update: UserUpdate) -> Result<User, Problem> {
         let connected = match update.disabled {
-            Some(true) => Some((self.all_sessions().await, self.all_opens().await)),
+            Some(true) => Some((self.sessions_elsewhere().await, self.opens_elsewhere().await)),
             _ => None,
         };
         let _changing = self.changes.lock().await;
         let UserUpdate { full_name, comment, disabled, confirm: confirmed } = update;
         let users = self.users()?;
+        let sid = self.user_sid(name)?;
         let mut after = Directory::clone(&users.snapshot());
-        let sid = sid_of(&after, name)?;
-        if let Some(connected) = connected {
-            let user = after.change_user(name, |user| user.disabled = true).map_err(wrong)?.clone();
+        if let Some((sessions, opens)) = connected {
+            let connected = (self.all_sessions(sessions), self.all_opens(opens));
+            let name = after.name_of(sid).map_err(wrong)?;
+            let user = after.change_user(&name, |user| user.disabled = true).map_err(wrong)?.clone();
             let told = self.ending_with(&user, &after, &connected);
             if !told.is_empty() {
                 confirm(&user.name, confirmed.as_deref(), || told)?;
@@ -179,9 +190,8 @@ impl Node {
     pub async fn user_rename(&self, name: &str, request: AccountRename) -> Result<User, Problem> {
         let _changing = self.changes.lock().await;
         let change = UserChange { name: Some(request.name), ..UserChange::default() };
-        let users = self.users()?;
-        let sid = sid_of(&users.snapshot(), name)?;
-        let user = users.change_user(sid, &change).map_err(wrong)?;
+        let sid = self.user_sid(name)?;
+        let user = self.users()?.change_user(sid, &change).map_err(wrong)?;
         self.user_show(&user.name)
     }
 
@@ -220,13 +230,15 @@ impl Node {
         let changing = self.changes.lock().await;
         let users = self.users()?;
         let PasswordChange { password: Password(password), end_sessions } = change;
-        let sid = sid_of(&users.snapshot(), name)?;
+        let sid = self.user_sid(name)?;
         users.set_password(sid, &Secret::Password(password)).map_err(wrong)?;
         drop(changing);
         if end_sessions {
             self.end_sessions(name, sid, "its password is another one");
-            let left = self.end_sessions_elsewhere(name, sid).await;
+            let set = self.user_show(name)?.password_set;
+            let left = self.end_sessions_elsewhere(name, sid, set).await;
             if !left.is_empty() {
+                self.events().tell(EventKind::Changed, "/users");
                 let left = left.join(", ");
                 let detail = format!(
                     "The password of {name} is another one now, and sessions of {name} with {left} may go on: they could not be ended."
@@ -247,8 +259,10 @@ impl Node {
 
     /// Takes a user away, from groups and permissions too.
     pub async fn user_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let connected = (self.all_sessions().await, self.all_opens().await);
+        let (sessions, opens) = (self.sessions_elsewhere().await, self.opens_elsewhere().await);
         let _changing = self.changes.lock().await;
+        self.user_sid(name)?;
+        let connected = (self.all_sessions(sessions), self.all_opens(opens));
         let users = self.users()?;
         let mut after = Directory::clone(&users.snapshot());
         let user = after.remove_user(name).map_err(wrong)?;
@@ -299,13 +313,4 @@ impl Node {
         })
         .await
     }
-}
-
-pub(super) fn is(who: &str, name: &str) -> bool {
-    upper(who) == upper(name)
-}
-
-/// Whether a session of shares is one of this user: by its SID, as a session goes on under the name that the user had when it began.
-pub(super) fn is_session_of(session: &SmbSession, user: &str, sid: &str) -> bool {
-    if session.sid.is_empty() { is(&session.user, user) } else { session.sid == sid }
 }

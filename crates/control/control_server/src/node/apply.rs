@@ -20,8 +20,9 @@ impl Node {
     /// # Errors
     /// When it makes no sense, or takes something away and is not confirmed. Nothing has changed then.
     pub async fn config_apply(&self, request: ConfigRequest) -> Result<ConfigDiff, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let changing = self.changes.lock().await;
+        let all = self.all_sessions(elsewhere);
         let have = self.config.get();
         let mut want = request.config;
         let mut warnings = self.follow_names(&mut want);
@@ -149,9 +150,13 @@ impl Node {
                 told.extend(self.users_of(lun, all));
             }
         }
-        // That a node has not answered is told once.
-        let mut said = BTreeSet::new();
-        told.retain(|line| said.insert(line.clone()));
+        // That a node has not answered is told once, and with whatever is taken from somebody who may be there.
+        if let Some(unknown) = all.unknown() {
+            let asked =
+                told.contains(&unknown) || have.shares.iter().any(|share| !want.shares.contains(share));
+            told.retain(|line| *line != unknown);
+            told.extend(asked.then_some(unknown));
+        }
         told
     }
 

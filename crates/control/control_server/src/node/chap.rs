@@ -166,7 +166,12 @@ pub(super) fn ending(before: &Config, after: &Config, target: &str, all: &AllSes
         format!("So {} {} more of {target}.", if left == 1 { "does" } else { "do" }, many(left, "session"))
     };
     let mut told = first(ending.map(one).collect(), more);
-    if old != new && !new.is_empty() {
+    // Who may be whom, by what proof.
+    let asked = |config: &Config| -> Vec<(ChapUser, Option<BTreeSet<String>>)> {
+        let auth = auth(config);
+        auth.asked_for().iter().map(|user| (user.clone(), bound_to(config, user))).collect()
+    };
+    if !new.is_empty() && asked(before) != asked(after) {
         told.extend(all.unknown());
     }
     told

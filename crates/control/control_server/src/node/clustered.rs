@@ -422,7 +422,7 @@ impl Node {
     ///
     /// # Errors
     /// When it cannot be read: those that were known stay.
-    fn catch_up_users(&self) -> Result<(), Problem> {
+    pub(super) fn catch_up_users(&self) -> Result<(), Problem> {
         let Ok(users) = &self.backends.users else { return Ok(()) };
         let before = users.snapshot();
         match users.catch_up() {

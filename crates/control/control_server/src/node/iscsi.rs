@@ -25,8 +25,9 @@ impl Node {
 
     /// Changes what holds for all targets.
     pub async fn iscsi_update(&self, update: IscsiUpdate) -> Result<IscsiConfig, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let _changing = self.changes.lock().await;
+        let all = self.all_sessions(elsewhere);
         let before = self.config.get();
         let mut after = before.clone();
         after.iscsi.discovery_chap = update.discovery_chap.unwrap_or(after.iscsi.discovery_chap);
@@ -99,8 +100,9 @@ impl Node {
 
     /// Changes a target.
     pub async fn target_update(&self, name: &str, update: TargetUpdate) -> Result<Target, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let _changing = self.changes.lock().await;
+        let all = self.all_sessions(elsewhere);
         let before = self.config.get();
         let mut after = before.clone();
         let target = after.targets.iter_mut().find(|target| target.name == name);
@@ -141,8 +143,9 @@ impl Node {
 
     /// Takes a target away.
     pub async fn target_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let _changing = self.changes.lock().await;
+        let all = self.all_sessions(elsewhere);
         let target = self.target(name).await?;
         confirm(name, confirmed.as_deref(), || {
             let sessions = all.items.iter().filter(|session| session.target == name).count();
@@ -186,8 +189,9 @@ impl Node {
 
     /// Changes an initiator group.
     pub async fn group_update(&self, name: &str, update: GroupUpdate) -> Result<GroupConfig, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let _changing = self.changes.lock().await;
+        let all = self.all_sessions(elsewhere);
         let before = self.config.get();
         let mut after = before.clone();
         change_group(&mut after, name, &update)?;
@@ -201,8 +205,9 @@ impl Node {
 
     /// Takes an initiator group away.
     pub async fn group_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let _changing = self.changes.lock().await;
+        let all = self.all_sessions(elsewhere);
         let seen = self.config.with(|config| {
             let there = config.groups.iter().any(|group| group.name == name);
             there

@@ -291,7 +291,7 @@ impl Node {
 
     /// Changes a LUN.
     pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let turns = self
             .turns_of(|node| {
                 let of =
@@ -299,6 +299,7 @@ impl Node {
                 of.flat_map(|volume| node.pools_of_volume(&volume)).collect()
             })
             .await?;
+        let all = self.all_sessions(elsewhere);
         let lun = self.lun_config(name)?;
         self.refuse_change(&lun, &request, &all)?;
         let place = self.lun_place(&lun, &request, &all).await?;
@@ -397,12 +398,13 @@ impl Node {
         keep_file: bool,
         confirmed: Option<String>,
     ) -> Result<Done, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let _turns = self
             .turns_of(|node| {
                 node.lun_config(name).map_or(Vec::new(), |lun| node.pools_of_volume(&lun.volume))
             })
             .await?;
+        let all = self.all_sessions(elsewhere);
         let lun = self.lun_config(name)?;
         let others = match self.lun_stat(&lun).await {
             Ok(file) => file.names.saturating_sub(1),

@@ -119,8 +119,9 @@ impl Node {
 
     /// Hides a LUN from an initiator group.
     pub async fn lun_unmap(&self, name: &str, request: LunMap) -> Result<Lun, Problem> {
-        let all = self.all_sessions().await;
+        let elsewhere = self.sessions_elsewhere().await;
         let changing = self.changes.lock().await;
+        let all = self.all_sessions(elsewhere);
         let before = self.config.get();
         let mut after = before.clone();
         unmap(&mut after, name, &request)?;

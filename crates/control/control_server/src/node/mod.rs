@@ -59,6 +59,7 @@ mod retirements;
 mod schedules;
 mod selection;
 mod serve;
+mod sessions_elsewhere;
 mod share_permissions;
 mod shares;
 mod shares_remote;

@@ -103,7 +103,8 @@ impl Node {
     pub(super) fn users_of(&self, lun: &LunConfig, all: &AllSessions) -> Vec<String> {
         let groups = self.config.with(|config| config.groups.clone());
         let mut told = first(connected(lun, &groups, &all.items), more_sessions);
-        told.extend(all.unknown());
+        // One that nobody is shown nobody uses.
+        told.extend(all.unknown().filter(|_| !lun.map.is_empty()));
         told
     }
 

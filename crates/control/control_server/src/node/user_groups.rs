@@ -8,13 +8,13 @@ use smb_users::{Directory, UsersError};
 use super::accounts::wrong;
 use super::{Node, confirm};
 
-/// The group that has this name now. Whatever follows is about it by its SID, whoever else has the name by then.
-pub(super) fn sid_of(directory: &Directory, group: &str) -> Result<Sid, Problem> {
-    let found = directory.group(group).ok_or_else(|| wrong(UsersError::NoGroup(group.to_owned())))?;
-    Ok(found.sid)
-}
-
 impl Node {
+    /// The group that has this name now. Whatever follows is about it by its SID, whoever else has the name by then.
+    pub(super) fn group_sid(&self, name: &str) -> Result<Sid, Problem> {
+        let of = |directory: &Directory| directory.group(name).map(|group| group.sid);
+        self.sid_of(of)?.ok_or_else(|| wrong(UsersError::NoGroup(name.to_owned())))
+    }
+
     /// Groups of users: the node's own first, then built-in ones, by name.
     pub fn user_group_list(&self) -> Result<Vec<UserGroup>, Problem> {
         let directory = self.users()?.snapshot();
@@ -48,8 +48,8 @@ impl Node {
     pub async fn user_group_update(&self, name: &str, update: UserGroupUpdate) -> Result<UserGroup, Problem> {
         let _changing = self.changes.lock().await;
         let users = self.users()?;
+        let sid = self.group_sid(name)?;
         let mut after = Directory::clone(&users.snapshot());
-        let sid = sid_of(&after, name)?;
         let (add, remove) = (self.sids(&update.add)?, self.sids(&update.remove)?);
         let change = |directory: &mut Directory| {
             let name = directory.name_of(sid)?;
@@ -75,13 +75,12 @@ impl Node {
     /// When there is no such group, it is built in, or the name is taken or cannot be one.
     pub async fn user_group_rename(&self, name: &str, request: AccountRename) -> Result<UserGroup, Problem> {
         let _changing = self.changes.lock().await;
-        let users = self.users()?;
-        let sid = sid_of(&users.snapshot(), name)?;
+        let sid = self.group_sid(name)?;
         let rename = |directory: &mut Directory| {
             let name = directory.name_of(sid)?;
             directory.change_group(&name, Some(&request.name), None).map(|group| group.name.clone())
         };
-        let name = users.change(rename).map_err(wrong)?;
+        let name = self.users()?.change(rename).map_err(wrong)?;
         self.user_group_show(&name)
     }
 
@@ -89,8 +88,8 @@ impl Node {
     pub async fn user_group_delete(&self, name: &str, confirmed: Option<String>) -> Result<Done, Problem> {
         let _changing = self.changes.lock().await;
         let users = self.users()?;
+        let sid = self.group_sid(name)?;
         let mut after = Directory::clone(&users.snapshot());
-        let sid = sid_of(&after, name)?;
         let remove = |directory: &mut Directory| {
             let name = directory.name_of(sid)?;
             directory.remove_group(&name)

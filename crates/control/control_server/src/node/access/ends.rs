@@ -5,8 +5,7 @@ use smb_protocol::security::Sid;
 use smb_users::Directory;
 
 use super::Node;
-use crate::node::accounts::{is, is_session_of};
-use crate::node::all_sessions::{AllSessions, OfAll, first};
+use crate::node::all_sessions::{AllSessions, OfAll, first, is, is_session_of};
 
 impl Node {
     /// The sessions with the API that end where users and groups are those of `directory`, and roles those of `http`, in sentences.

@@ -31,6 +31,11 @@ fn group(directory: &Directory, name: &str) -> Result<Sid, Problem> {
     Err(Problem::new(Code::NotFound, detail).todo(todo))
 }
 
+/// Whether a group has the role already. Names, which earlier releases kept, give nothing, and have to become the groups that have them.
+fn is_kept(name: &String, kept: &[String]) -> bool {
+    kept.contains(name) && name.parse::<Sid>().is_ok()
+}
+
 fn roles(http: &HttpConfig) -> [&Vec<String>; 2] {
     [&http.operators, &http.viewers]
 }
@@ -48,7 +53,7 @@ fn settle_wanted(directory: &Directory, have: &HttpConfig, want: &mut HttpConfig
             Role::Operator => "http.operators",
             _ => "http.viewers",
         };
-        for name in names.iter_mut().filter(|name| !kept.contains(name)) {
+        for name in names.iter_mut().filter(|name| !is_kept(name, kept)) {
             match group(directory, name) {
                 Ok(sid) => *name = sid.to_string(),
                 Err(problem) => {
@@ -83,7 +88,7 @@ impl Node {
             return Ok(Vec::new());
         }
         let directory = self.users()?.snapshot();
-        let of = |name: &String| match kept.contains(name) {
+        let of = |name: &String| match is_kept(name, kept) {
             true => Ok(name.clone()),
             false => Ok(group(&directory, name)?.to_string()),
         };

@@ -17,7 +17,7 @@ impl Node {
         let all = iscsi.lost_writes().into_iter().find(|(lun, _)| lun == name).map(|(_, hosts)| hosts);
         let all = all.unwrap_or_default();
         let groups = self.config.with(|config| config.groups.clone());
-        let sessions = self.all_sessions().await.items;
+        let sessions = self.all_sessions(self.sessions_elsewhere().await).items;
         // One that sees another target only is told of nothing.
         let seen = seen_through(&lun, &groups, &sessions);
         let is_connected =

@@ -43,20 +43,27 @@ pub(in crate::node) fn connected(
     .collect()
 }
 
-/// Whether a change takes a LUN from any initiator that it is shown to, connected or not.
+/// Whether a change takes a LUN from any initiator that a target shows it to, connected or not.
 pub(super) fn takes(before: &Config, after: &Config, lun: &LunConfig) -> bool {
-    let groups = |config: &Config, lun: &LunConfig| -> Vec<GroupConfig> {
-        let of = |group: &&GroupConfig| lun.map.iter().any(|map| map.group == group.name);
-        config.groups.iter().filter(of).cloned().collect()
-    };
     let kept = after.luns.iter().find(|there| there.name == lun.name);
-    let (had, has) = (groups(before, lun), kept.map_or(Vec::new(), |kept| groups(after, kept)));
-    if has.iter().any(|group| group.any) {
-        return false;
-    }
-    let still = |name: &String| kept.is_some_and(|kept| shown(after, kept, name));
-    let taken = |name: &String| shown(before, lun, name) && !still(name);
-    had.iter().any(|group| group.any || group.initiators.iter().any(taken))
+    lun.map.iter().any(|map| {
+        let of = |config: &Config| -> Vec<GroupConfig> {
+            let named = |group: &&GroupConfig| group.name == map.group;
+            config.groups.iter().filter(named).cloned().collect()
+        };
+        let same = kept.into_iter().flat_map(|kept| &kept.map).filter(|other| other.target == map.target);
+        let same: Vec<&MapConfig> = same.collect();
+        let any = |config: &Config, maps: &[&MapConfig]| {
+            let is_any =
+                |map: &&MapConfig| config.groups.iter().any(|group| group.name == map.group && group.any);
+            maps.iter().any(is_any)
+        };
+        if any(after, &same) {
+            return false;
+        }
+        let still = |name: &String| same.iter().any(|map| has(&after.groups, map, name));
+        any(before, &[map]) || of(before).iter().flat_map(|group| &group.initiators).any(|name| !still(name))
+    })
 }
 
 /// The sessions through which a LUN is seen before a change and not after it, in sentences.

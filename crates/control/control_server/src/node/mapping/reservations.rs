@@ -51,7 +51,7 @@ impl Node {
             let detail = format!("No initiator has reserved anything of LUN {name}, or is registered.");
             return Err(Problem::new(Code::WrongState, detail).todo("Nothing was done."));
         };
-        let all = self.all_sessions().await;
+        let all = self.all_sessions(self.sessions_elsewhere().await);
         confirm(name, confirmed.as_deref(), || {
             let groups = self.config.with(|config| config.groups.clone());
             let mut told = clearing(name, &held, &seen_through(&lun, &groups, &all.items));
