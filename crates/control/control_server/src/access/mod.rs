@@ -337,6 +337,17 @@ impl Access {
         });
     }
 
+    /// The users who may not ask for anything any more where users and groups are those of `directory`, and roles those of `config`: their names.
+    pub(crate) fn losing(known: &Known<'_>, directory: &Directory, config: &HttpConfig) -> Vec<String> {
+        let Some(users) = known.users else { return Vec::new() };
+        let before = users.snapshot();
+        let loses = |user: &&smb_users::User| {
+            role_in(&before, known.config, user.sid).is_some()
+                && role_in(directory, config, user.sid).is_none()
+        };
+        before.users().filter(loses).map(|user| user.name.clone()).collect()
+    }
+
     /// The users whose sessions end where users and groups are those of `directory`, and roles those of `config`: their names, and how
     /// many sessions each has.
     pub(crate) fn ending(

@@ -69,7 +69,8 @@ impl Attempt {
         if let Some(asker) = &learned.asker {
             sign(&mut entry, asker);
         }
-        if status == 200 {
+        let is_dry_run = learned.is_dry_run && status == 200;
+        if status == 200 && !is_dry_run {
             let path = entry.request.split_once(' ').map_or("", |(_, path)| path);
             self.node.events().tell(EventKind::Changed, path.strip_prefix(BASE_PATH).unwrap_or(path));
         }
@@ -77,7 +78,7 @@ impl Attempt {
         let Passed { object, reason, changes, left_out } = &passed;
         self.node.record(AuditEntry {
             status,
-            result: result.into(),
+            result: if is_dry_run { "dry-run".into() } else { result.into() },
             object: object.clone(),
             reason: reason.clone(),
             changes: changes.clone(),

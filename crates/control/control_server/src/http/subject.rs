@@ -33,6 +33,8 @@ pub(super) struct Learned {
     /// What was asked for, and the secrets in it.
     given: Fields,
     secrets: Vec<String>,
+    /// Nothing is to be changed: it is asked what would be.
+    pub(super) is_dry_run: bool,
     /// What was there before and is there after.
     changed: Option<Fields>,
     unseen: Option<String>,
@@ -58,6 +60,7 @@ impl Subject {
     pub(crate) fn given(&self, body: &Value) {
         let (given, secrets) = (Fields::given(body), secrets_of(body));
         let mut learned = self.0.lock();
+        learned.is_dry_run = body["dry_run"] == true;
         (learned.given, learned.secrets) = (given, secrets);
     }
 
@@ -141,7 +144,11 @@ impl Learned {
         let fields = match self.changed {
             Some(changed) if done && does => changed.and(given),
             // Secrets are in no answer, so that nothing differs where one is another one now.
-            Some(changed) if done => changed.and(given.only_secrets()),
+            // One that was sent as it is shown stays what it is.
+            Some(changed) if done && self.secrets.iter().any(|secret| secret != REDACTED) => {
+                changed.and(given.only_secrets())
+            }
+            Some(changed) if done => changed,
             _ => given,
         };
         let more = (fields.more > 0).then(|| more_fields(fields.more));

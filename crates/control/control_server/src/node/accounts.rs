@@ -32,8 +32,10 @@ fn problem(error: &UsersError) -> Problem {
     };
     let text = error.to_string();
     let mut letters = text.chars();
-    // A sentence, as all of the API.
+    // A sentence, as all of the API; a name that it begins with stays as it is.
+    let is_name = matches!(error, UsersError::Member { .. } | UsersError::NotMember { .. });
     let detail = match letters.next() {
+        Some(_) if is_name => format!("{text}."),
         Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
         None => text,
     };
@@ -48,6 +50,7 @@ fn problem(error: &UsersError) -> Problem {
             problem.todo("`holdfast user list` and `holdfast group list` show who there is.")
         }
         UsersError::Password(_) => problem.todo("Choose one with at least 8 characters."),
+        UsersError::Circle { chain, .. } if chain.len() < 2 => problem.todo("Nothing was changed. Name another member."),
         UsersError::Circle { .. } => problem.todo(
             "Take one of these memberships away first: `holdfast group list` shows them, `holdfast group remove` ends one.",
         ),

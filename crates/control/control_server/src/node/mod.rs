@@ -165,8 +165,8 @@ pub struct Node {
     balancing: tokio::sync::Mutex<()>,
     /// Names of LUNs whose files are being made.
     making: Mutex<BTreeSet<String>>,
-    /// Names of volumes that are being made.
-    making_volumes: Mutex<BTreeSet<String>>,
+    /// Names of volumes that are being made or destroyed.
+    changing_volumes: Mutex<BTreeSet<String>>,
     /// Held by whoever changes the configuration, from looking to writing; by the start of the node until it has begun.
     changes: tokio::sync::Mutex<()>,
     /// Held by whoever takes disks for pools: nobody else takes the same. It comes after turns.
@@ -232,7 +232,7 @@ impl Node {
             unusable: Mutex::default(),
             jobs: Jobs::default(),
             making: Mutex::default(),
-            making_volumes: Mutex::default(),
+            changing_volumes: Mutex::default(),
             changes: tokio::sync::Mutex::new(()),
             taking: tokio::sync::Mutex::new(()),
             looking: tokio::sync::Mutex::new(()),

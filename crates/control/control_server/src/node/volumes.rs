@@ -186,22 +186,39 @@ impl Node {
     /// Volumes, those in trouble first.
     pub async fn volume_list(&self) -> Result<Vec<Volume>, Problem> {
         let mut describing = Vec::new();
-        let known = self.known_spaces();
-        // After the spaces: one that has been made meanwhile is open. One that is being made is no volume yet, and none that is closed.
-        let making = self.making_volumes.lock().clone();
-        let is_made = |name: &String| !making.contains(name) || self.volumes.lock().contains_key(name);
-        for (pool, spaces, lost) in known {
-            let volumes = spaces.into_iter().filter(|space| space.log_of.is_none());
-            for space in volumes.filter(|space| is_made(&space.state.name)) {
+        for (pool, spaces, lost) in self.known_spaces() {
+            for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
                 let (pool, lost) = (pool.clone(), lost.clone());
-                describing.push(async move { self.describe_volume(&pool, space, lost).await });
+                describing.push(async move {
+                    match self.is_made(&space) {
+                        true => Some(self.describe_volume(&pool, space, lost).await),
+                        false => None,
+                    }
+                });
             }
         }
         // One that does not answer keeps nobody from being told of the others.
-        let mut volumes: Vec<Volume> =
+        let volumes: Vec<Option<Volume>> =
             futures_util::stream::iter(describing).buffered(LOOKED_AT_ONCE).collect().await;
+        let mut volumes: Vec<Volume> = volumes.into_iter().flatten().collect();
         volumes.sort_by(|a, b| (a.online, a.redundancy, &a.name).cmp(&(b.online, b.redundancy, &b.name)));
         Ok(volumes)
+    }
+
+    /// Whether a space is a volume, open or closed: not while it is being made or destroyed, nor when it has gone since its pool was looked at.
+    fn is_made(&self, space: &SpaceInfo) -> bool {
+        let name = &space.state.name;
+        {
+            let changing = self.changing_volumes.lock();
+            if self.volumes.lock().contains_key(name) {
+                return true;
+            }
+            if changing.contains(name) {
+                return false;
+            }
+        }
+        let mut known = self.known_spaces().into_iter().flat_map(|(_, spaces, _)| spaces);
+        known.any(|known| known.guid == space.guid)
     }
 
     /// A volume. Of several of one name, it is the one of the pool that is named, or the one that the node serves.
@@ -278,7 +295,7 @@ impl Node {
                 pool.into_iter().chain(log.flat_map(|log| node.pools_named(log))).collect()
             })
             .await?;
-        let _making = MakingVolume::begin(self, &request.name)?;
+        let _making = ChangingVolume::begin(self, &request.name)?;
         self.check_new_name(&request.name)?;
         if request.size_bytes < LEAST_VOLUME_BYTES {
             return Err(Problem::new(
@@ -399,6 +416,7 @@ impl Node {
                 pool.info().name
             )]
         })?;
+        let _going = ChangingVolume::begin(self, name)?;
         let slot = {
             let mut volumes = self.volumes.lock();
             let own = volumes.get(name).is_some_and(|slot| slot.space == space.guid);
@@ -445,21 +463,21 @@ impl Node {
     }
 }
 
-/// The name of a volume that is being made, which no other one gets meanwhile in any pool.
-struct MakingVolume<'a>(&'a Node, String);
+/// The name of a volume that is being made or destroyed, which no other one gets meanwhile in any pool.
+struct ChangingVolume<'a>(&'a Node, String);
 
-impl<'a> MakingVolume<'a> {
+impl<'a> ChangingVolume<'a> {
     fn begin(node: &'a Node, name: &str) -> Result<Self, Problem> {
-        if !node.making_volumes.lock().insert(name.to_owned()) {
-            let detail = format!("Volume {name} is being made.");
+        if !node.changing_volumes.lock().insert(name.to_owned()) {
+            let detail = format!("Volume {name} is being made, or destroyed.");
             return Err(Problem::new(Code::InUse, detail).todo("Wait for that, or choose another name."));
         }
         Ok(Self(node, name.to_owned()))
     }
 }
 
-impl Drop for MakingVolume<'_> {
+impl Drop for ChangingVolume<'_> {
     fn drop(&mut self) {
-        self.0.making_volumes.lock().remove(&self.1);
+        self.0.changing_volumes.lock().remove(&self.1);
     }
 }

@@ -262,6 +262,9 @@ async fn a_role_of_a_group_that_is_gone_is_told_with_what_works() {
     assert!(todo.contains("`holdfast group create crew`") && !todo.contains("group create vera"), "{todo}");
     world.local("POST", "/v1/user-groups", &json!({ "name": "crew" })).await;
     (named["http"]["operators"], named["http"]["viewers"]) = (json!(["crew"]), json!(["watchers"]));
+    // Who only asks what would come of it has changed nothing.
+    world.local("PUT", "/v1/config", &json!({ "config": named, "dry_run": true })).await;
+    assert_eq!(world.newest().await["result"], "dry-run");
     world.local("PUT", "/v1/config", &json!({ "config": named })).await;
     // The record has the name that was typed, and whose it is.
     let crew = world.local("GET", "/v1/user-groups/crew", &json!({})).await["sid"]

@@ -69,6 +69,8 @@ pub(super) fn rule(route: &Route) -> Rule {
         "session_end" | "open_close" | "job_show" | "finding_acknowledge" | "finding_unacknowledge" => {
             Rule::AtOwner
         }
+        // All nodes have the same users; which of them one knows by now it is asked by others, too.
+        "user_list" => Rule::AtOwner,
         // Where the volume is, they say themselves: it is in the body, or the only one.
         "volume_create" | "lun_create" | "share_create" => Rule::AtOwner,
         id if OF_ANY_NODE.contains(&id) => Rule::Here,

@@ -5,6 +5,7 @@ use smb_protocol::security::Sid;
 use smb_users::Directory;
 
 use super::Node;
+use crate::access::Access;
 use crate::node::all_sessions::{AllSessions, OfAll, first, is, is_session_of};
 
 impl Node {
@@ -22,7 +23,19 @@ impl Node {
                 if sessions == 1 { "ends" } else { "end" }
             )
         };
-        ending.into_iter().map(told).collect()
+        let mut told: Vec<String> = ending.into_iter().map(told).collect();
+        // Other nodes do not say who is logged in there.
+        if self.others().is_some_and(|(peers, _)| !peers.is_empty()) {
+            let losing = self.with_known(|known| Access::losing(known, directory, http)).into_iter();
+            let one = |user| {
+                format!(
+                    "{user} may not use the management of any node any more: sessions with other nodes end as well."
+                )
+            };
+            let more = |left| format!("The same holds for {}.", many(left, "more user"));
+            told.extend(first(losing.map(one).collect(), more));
+        }
+        told
     }
 
     /// What ends with a user's sessions of shares, in sentences; none where it has nothing that ends.
