@@ -56,6 +56,7 @@ mod past;
 mod running;
 mod socket;
 mod system;
+mod ticks;
 
 pub use backend::{
     AddressBackend, Backends, BeginForwarding, DiskBackend, DiskContent, DiskFence, Fenced, FoundDisk, Held,

@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use super::Node;
 use super::path::Step;
+use crate::ticks::tick;
 
 /// The addresses of an earlier process are gone after so long. The kernel looks once a second.
 const LEFT_OVER: Duration = service_address::LIFETIME.saturating_add(Duration::from_secs(1));
@@ -33,7 +34,7 @@ impl Node {
         loop {
             self.expect_shares();
             tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tick(LOOK_EVERY) => {}
                 () = self.stopped() => break,
             }
         }

@@ -10,6 +10,7 @@ use super::Node;
 use super::disks::vanished;
 use super::path::{PATIENCE, Turn};
 use crate::backend::{PoolDisk, PoolHandle, PoolInfo, SpaceInfo};
+use crate::ticks::tick;
 
 /// How often repair is looked at, for progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -32,7 +33,7 @@ impl Node {
         let mut last_loads = last_look;
         loop {
             tokio::select! {
-                () = tokio::time::sleep(PROGRESS_EVERY) => {}
+                () = tick(PROGRESS_EVERY) => {}
                 () = self.stopped() => return,
             }
             self.follow_repairs();

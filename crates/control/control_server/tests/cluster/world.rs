@@ -278,6 +278,11 @@ impl Member {
         self.runtime.block_on(common::send(self.node(), method, path, body))
     }
 
+    /// Whether a request is done, and the answer.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &Value) -> (bool, Value) {
+        self.runtime.block_on(common::ask(self.node(), method, path, &body.to_string()))
+    }
+
     pub(crate) fn get(&self, path: &str) -> Value {
         self.runtime.block_on(common::get(self.node(), path))
     }
