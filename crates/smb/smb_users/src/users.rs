@@ -352,8 +352,12 @@ impl Users {
     /// When it is gone, the password cannot be one, or the change cannot be made durable.
     pub fn set_password(&self, user: Sid, secret: &Secret) -> Result<(), UsersError> {
         let nt_hash = self.hash(secret)?;
-        let password_set = self.clock.wall().0;
-        let apply = |user: &mut User| (user.nt_hash, user.password_set) = (nt_hash.clone(), password_set);
+        let now = self.clock.wall().0;
+        let apply = |user: &mut User| {
+            user.nt_hash = nt_hash.clone();
+            // Later than the one before in any unit, whatever the clock of the node says that set it: nodes tell by it which one they know.
+            user.password_set = now.max(user.password_set.saturating_add(1_000_000_000));
+        };
         self.change(|directory| {
             let name = directory.name_of(user)?;
             directory.change_user(&name, apply).map(drop)

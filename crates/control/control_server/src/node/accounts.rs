@@ -235,11 +235,11 @@ impl Node {
         let PasswordChange { password: Password(password), end_sessions } = change;
         let sid = self.user_sid(name)?;
         users.set_password(sid, &Secret::Password(password)).map_err(wrong)?;
+        let set = users.snapshot().user_by_sid(sid).map(|user| user.password_set / 1_000_000_000);
         drop(changing);
         if end_sessions {
             self.end_sessions(name, sid, "its password is another one");
-            let set = self.user_show(name)?.password_set;
-            let left = self.end_sessions_elsewhere(name, sid, set).await;
+            let left = self.end_sessions_elsewhere(name, sid, set.unwrap_or_default()).await;
             if !left.is_empty() {
                 self.events().tell(EventKind::Changed, "/users");
                 let left = left.join(", ");
@@ -251,7 +251,7 @@ impl Node {
                 ));
             }
         }
-        self.user_show(name)
+        self.user_show(&users.snapshot().name_of(sid).map_err(wrong)?)
     }
 
     /// Lets a user in again that wrong passwords have locked out.

@@ -86,10 +86,12 @@ impl Node {
     /// Whether none is left with another node, once that knows the new password and lets nobody in by the old one.
     async fn end_sessions_at(&self, peer: &NodePeer, user: &str, sid: Sid, password_set: u64) -> bool {
         let by = self.itself(Role::Administrator);
-        let sid = sid.to_string();
+        let id = sid.to_string();
+        // At once, whatever it knows.
+        let _ = self.sweep_at(peer, &by, user, &id).await;
         loop {
-            let Some(users) = self.list_of::<User>(peer, &by, "/users").await else { return false };
-            if users.iter().any(|user| user.sid == sid && user.password_set >= password_set) {
+            let users = self.list_of::<User>(peer, &by, "/users").await.unwrap_or_default();
+            if users.iter().any(|user| user.sid == id && user.password_set >= password_set) {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
@@ -97,16 +99,22 @@ impl Node {
         // Twice: logins under way are sessions then. What comes after that has the new password.
         for pause in [Duration::ZERO, LOGIN] {
             tokio::time::sleep(pause).await;
-            let Some(sessions) = self.list_of::<Session>(peer, &by, "/sessions").await else { return false };
-            let its =
-                |session: &&Session| session.smb.as_ref().is_some_and(|smb| is_session_of(smb, user, &sid));
-            for session in sessions.iter().filter(its) {
-                if !self.end_session_at(peer, &by, session.id).await {
-                    return false;
-                }
+            if !self.sweep_at(peer, &by, user, &id).await {
+                return false;
             }
         }
         true
+    }
+
+    /// Ends the sessions that a user has with another node now; whether all have ended.
+    async fn sweep_at(&self, peer: &NodePeer, by: &By, user: &str, sid: &str) -> bool {
+        let Some(sessions) = self.list_of::<Session>(peer, by, "/sessions").await else { return false };
+        let its = |session: &&Session| session.smb.as_ref().is_some_and(|smb| is_session_of(smb, user, sid));
+        let mut all = true;
+        for session in sessions.iter().filter(its) {
+            all &= self.end_session_at(peer, by, session.id).await;
+        }
+        all
     }
 
     /// Ends a session with another node; that it has ended by itself is fine.
