@@ -56,7 +56,6 @@ mod past;
 mod running;
 mod socket;
 mod system;
-mod ticks;
 
 pub use backend::{
     AddressBackend, Backends, BeginForwarding, DiskBackend, DiskContent, DiskFence, Fenced, FoundDisk, Held,

@@ -28,10 +28,9 @@ use uuid::Uuid;
 use super::held_addresses::{Former, Held};
 use super::path::Step;
 use super::{Node, missing};
-use crate::ticks::tick;
 
 /// How often is looked at which addresses are to be here.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often an address is renewed: well before it is over.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
 /// For so long the network is told of a new address again and again, and clients of the owner before once it is known who they are: a machine
@@ -45,7 +44,7 @@ impl Node {
     pub async fn keep_addresses(self: Arc<Self>) {
         loop {
             tokio::select! {
-                () = tick(LOOK_EVERY) => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.addresses.look.notified() => {}
                 // Whoever is connected is to be known before the node can die.
                 _ = self.backends.smb.connected(), if !self.addresses.here().is_empty() => {}

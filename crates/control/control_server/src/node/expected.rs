@@ -21,7 +21,6 @@ use uuid::Uuid;
 
 use super::Node;
 use super::path::Step;
-use crate::ticks::tick;
 
 /// The addresses of an earlier process are gone after so long. The kernel looks once a second.
 const LEFT_OVER: Duration = service_address::LIFETIME.saturating_add(Duration::from_secs(1));
@@ -34,7 +33,7 @@ impl Node {
         loop {
             self.expect_shares();
             tokio::select! {
-                () = tick(LOOK_EVERY) => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.stopped() => break,
             }
         }

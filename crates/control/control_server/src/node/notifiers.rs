@@ -7,7 +7,6 @@ use control_api::{Code, Done, Notifier, NotifierStatus, Problem};
 
 use super::{Node, confirm};
 use crate::notify::{Notifications, check};
-use crate::ticks::tick;
 
 /// How often it is looked whether something is to be sent.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -17,7 +16,7 @@ impl Node {
     pub(crate) async fn notify(self: Arc<Self>) {
         loop {
             tokio::select! {
-                () = tick(LOOK_EVERY) => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.stopped() => return,
             }
             for due in self.notifications.due(self.uptime_seconds()) {

@@ -10,7 +10,6 @@ use super::Node;
 use super::disks::vanished;
 use super::path::{PATIENCE, Turn};
 use crate::backend::{PoolDisk, PoolHandle, PoolInfo, SpaceInfo};
-use crate::ticks::tick;
 
 /// How often repair is looked at, for progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(500);
@@ -33,7 +32,7 @@ impl Node {
         let mut last_loads = last_look;
         loop {
             tokio::select! {
-                () = tick(PROGRESS_EVERY) => {}
+                () = tokio::time::sleep(PROGRESS_EVERY) => {}
                 () = self.stopped() => return,
             }
             self.follow_repairs();

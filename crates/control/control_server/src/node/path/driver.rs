@@ -22,7 +22,6 @@ use uuid::Uuid;
 use super::{Release, Step, Turn};
 use crate::backend::{self, OpenTold, Opened, PoolDisk, is_followed};
 use crate::node::Node;
-use crate::ticks::tick;
 
 /// How often a pool is asked whether it goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -237,7 +236,7 @@ impl NodeDriver {
                 if let Some(failure) = driver.why_not(of.pool.0, of.epoch) {
                     return of.failed(failure);
                 }
-                tick(LOOK_EVERY).await;
+                tokio::time::sleep(LOOK_EVERY).await;
             }
         });
         self.driven.lock().entry(pool).or_default().watching = Some(watching);
