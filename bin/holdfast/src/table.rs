@@ -84,9 +84,12 @@ impl Table {
 
 fn cell(text: &str, right: bool) -> Cell {
     let text = if text.is_empty() { "-" } else { text };
-    // Names and comments may come from anybody: none of them controls the terminal of who reads the table.
-    let text = text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
-    Cell::new(text).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
+    Cell::new(harmless(text)).set_alignment(if right { CellAlignment::Right } else { CellAlignment::Left })
+}
+
+/// Names and comments may come from anybody: none of them controls the terminal of who reads the table.
+fn harmless(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
 }
 
 /// An optional text for a cell.
@@ -99,5 +102,16 @@ pub(crate) fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cell_controls_the_terminal() {
+        assert_eq!(harmless("a\u{1b}]0;x\u{7}\u{9b}"), "a\u{fffd}]0;x\u{fffd}\u{fffd}");
+        assert_eq!(harmless("Überschrift\nzwei"), "Überschrift\nzwei");
     }
 }

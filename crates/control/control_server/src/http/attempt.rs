@@ -69,16 +69,15 @@ impl Attempt {
         if let Some(asker) = &learned.asker {
             sign(&mut entry, asker);
         }
-        let is_dry_run = learned.is_dry_run && status == 200;
+        let passed = learned.told(status == 200, self.does, reason);
+        let Passed { object, reason, changes, left_out, is_dry_run } = &passed;
         if status == 200 && !is_dry_run {
             let path = entry.request.split_once(' ').map_or("", |(_, path)| path);
             self.node.events().tell(EventKind::Changed, path.strip_prefix(BASE_PATH).unwrap_or(path));
         }
-        let passed = learned.told(status == 200, self.does, reason);
-        let Passed { object, reason, changes, left_out } = &passed;
         self.node.record(AuditEntry {
             status,
-            result: if is_dry_run { "dry-run".into() } else { result.into() },
+            result: if *is_dry_run { "dry-run".into() } else { result.into() },
             object: object.clone(),
             reason: reason.clone(),
             changes: changes.clone(),

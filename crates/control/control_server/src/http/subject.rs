@@ -34,7 +34,7 @@ pub(super) struct Learned {
     given: Fields,
     secrets: Vec<String>,
     /// Nothing is to be changed: it is asked what would be.
-    pub(super) is_dry_run: bool,
+    is_dry_run: bool,
     /// What was there before and is there after.
     changed: Option<Fields>,
     unseen: Option<String>,
@@ -107,6 +107,9 @@ pub(crate) struct Passed {
     pub(super) changes: Vec<AuditChange>,
     #[serde(default)]
     pub(super) left_out: String,
+    /// It was asked what would be changed; earlier releases do not say.
+    #[serde(default)]
+    pub(super) is_dry_run: bool,
 }
 
 impl Passed {
@@ -130,7 +133,8 @@ impl Learned {
             // Who did it knows also what the body names; earlier releases have said nothing where the path says it.
             let object = if passed.object.is_empty() { self.names.join(" ") } else { passed.object };
             let left_out = more.unwrap_or(passed.left_out);
-            return Passed { object, reason: passed.reason, changes: fields.changes, left_out };
+            let (reason, is_dry_run) = (passed.reason, passed.is_dry_run);
+            return Passed { object, reason, changes: fields.changes, left_out, is_dry_run };
         }
         let mut given = self.given;
         if let Some(before) = self.renamed.filter(|_| done) {
@@ -161,7 +165,8 @@ impl Learned {
         for secret in self.secrets.iter().filter(|secret| secret.len() >= SECRET_BYTES) {
             reason = reason.replace(secret.as_str(), REDACTED);
         }
-        Passed { object, reason, changes: fields.changes, left_out: left_out.join("; ") }
+        let (left_out, is_dry_run) = (left_out.join("; "), done && self.is_dry_run);
+        Passed { object, reason, changes: fields.changes, left_out, is_dry_run }
     }
 }
 
@@ -205,6 +210,7 @@ mod tests {
             reason: "why".into(),
             changes: vec![change; 3],
             left_out: "2 more fields".into(),
+            is_dry_run: true,
         };
         passed.put(&mut headers);
         let subject = Subject::default();
@@ -213,6 +219,7 @@ mod tests {
         let told = subject.take().told(true, false, "");
         assert_eq!((&*told.object, &*told.reason, &*told.left_out), ("lün", "why", "2 more fields"));
         assert_eq!((told.changes.len(), &told.changes[0].new), (3, &Some(json!("ü\n"))));
+        assert!(told.is_dry_run);
     }
 
     #[test]

@@ -19,6 +19,13 @@ pub(super) type AllSessions = OfAll<Session>;
 /// What other nodes have.
 pub(super) struct Elsewhere<T>(pub(super) OfAll<T>);
 
+impl<T> Elsewhere<T> {
+    /// For who does not need to know.
+    pub(super) fn none() -> Self {
+        Self(OfAll { items: Vec::new(), silent: Vec::new() })
+    }
+}
+
 impl<T> OfAll<T> {
     /// Where all have answered.
     #[cfg(test)]

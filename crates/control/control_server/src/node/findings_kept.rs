@@ -297,11 +297,7 @@ impl Node {
 
     /// By how many seconds another node's clock is ahead, by the date of an answer that came at once.
     async fn clock_of(&self, peer: &crate::cluster::NodePeer) -> Option<i64> {
-        let by = crate::cluster::By {
-            who: format!("node {}", self.name()),
-            proof: None,
-            role: Some(control_api::Role::Viewer),
-        };
+        let by = self.itself(control_api::Role::Viewer);
         let uri = format!("{}/me", control_api::BASE_PATH);
         let request = axum::http::Request::builder().uri(uri).body(axum::body::Body::empty()).ok()?;
         let answer = self.call(peer, by, request).await.ok()?;

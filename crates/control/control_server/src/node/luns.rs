@@ -13,7 +13,7 @@ use file_store::Access;
 use futures_util::StreamExt as _;
 use uuid::Uuid;
 
-use super::all_sessions::AllSessions;
+use super::all_sessions::{AllSessions, Elsewhere};
 use super::known::Impaired;
 use super::lun_images::size_of_image;
 use super::lun_sizes::whole_blocks;
@@ -291,7 +291,12 @@ impl Node {
 
     /// Changes a LUN.
     pub async fn lun_update(&self, name: &str, request: LunUpdate) -> Result<Lun, Problem> {
-        let elsewhere = self.sessions_elsewhere().await;
+        // Anything else ends nothing that a host has.
+        let ends = request.state.is_some()
+            || request.size_bytes.is_some()
+            || request.volume.is_some()
+            || request.path.is_some();
+        let elsewhere = if ends { self.sessions_elsewhere().await } else { Elsewhere::none() };
         let turns = self
             .turns_of(|node| {
                 let of =

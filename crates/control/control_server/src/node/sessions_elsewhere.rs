@@ -52,7 +52,7 @@ impl Node {
         let by = self.itself(Role::Viewer);
         let asking = peers.iter().map(|peer| self.list_of::<T>(peer, &by, path));
         let answers = futures_util::future::join_all(asking).await;
-        let mut all = OfAll { items: Vec::new(), silent: Vec::new() };
+        let Elsewhere(mut all) = Elsewhere::none();
         for (peer, answer) in peers.into_iter().zip(answers) {
             match answer {
                 Some(items) => all.items.extend(items),
@@ -63,7 +63,7 @@ impl Node {
     }
 
     /// What this node asks others by itself.
-    fn itself(&self, role: Role) -> By {
+    pub(super) fn itself(&self, role: Role) -> By {
         By { who: format!("node {}", self.name()), proof: Some(Proof::Socket), role: Some(role) }
     }
 

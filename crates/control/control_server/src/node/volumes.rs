@@ -1,6 +1,6 @@
 //! Volumes: one on each space of each open pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use control_api::{
@@ -190,7 +190,7 @@ impl Node {
             for space in spaces.into_iter().filter(|space| space.log_of.is_none()) {
                 let (pool, lost) = (pool.clone(), lost.clone());
                 describing.push(async move {
-                    match self.is_made(&space) {
+                    match self.is_made(&space.state.name) {
                         true => Some(self.describe_volume(&pool, space, lost).await),
                         false => None,
                     }
@@ -201,24 +201,21 @@ impl Node {
         let volumes: Vec<Option<Volume>> =
             futures_util::stream::iter(describing).buffered(LOOKED_AT_ONCE).collect().await;
         let mut volumes: Vec<Volume> = volumes.into_iter().flatten().collect();
+        if volumes.iter().any(|volume| !volume.online) {
+            // One that has gone since its pool was looked at is none that is closed.
+            let spaces = self.known_spaces().into_iter().flat_map(|(_, spaces, _)| spaces);
+            let there: BTreeSet<Uuid> = spaces.map(|space| space.guid).collect();
+            volumes.retain(|volume| volume.online || there.contains(&volume.guid));
+        }
         volumes.sort_by(|a, b| (a.online, a.redundancy, &a.name).cmp(&(b.online, b.redundancy, &b.name)));
         Ok(volumes)
     }
 
-    /// Whether a space is a volume, open or closed: not while it is being made or destroyed, nor when it has gone since its pool was looked at.
-    fn is_made(&self, space: &SpaceInfo) -> bool {
-        let name = &space.state.name;
-        {
-            let changing = self.changing_volumes.lock();
-            if self.volumes.lock().contains_key(name) {
-                return true;
-            }
-            if changing.contains(name) {
-                return false;
-            }
-        }
-        let mut known = self.known_spaces().into_iter().flat_map(|(_, spaces, _)| spaces);
-        known.any(|known| known.guid == space.guid)
+    /// Whether a space of this name is a volume, open or closed: not while it is being made or destroyed.
+    fn is_made(&self, name: &str) -> bool {
+        // Held for both looks: what is made is open before it is taken out of these, and what is destroyed is put into them before it closes.
+        let changing = self.changing_volumes.lock();
+        self.volumes.lock().contains_key(name) || !changing.contains(name)
     }
 
     /// A volume. Of several of one name, it is the one of the pool that is named, or the one that the node serves.

@@ -157,6 +157,21 @@ fn a_user_changes_the_password() {
     assert!(matches!(users.change_password("Bob", "battery staple", &new), Err(UsersError::Refused)));
 }
 
+/// Nodes tell by it which password another one knows, in seconds, and their clocks differ.
+#[test]
+fn a_password_is_later_than_the_one_before() {
+    let Node { clock, users, .. } = node();
+    clock.0.store(300, Ordering::Relaxed);
+    let user = users.create_user(bob("correct horse")).unwrap();
+    for seconds in [300, 10] {
+        clock.0.store(seconds, Ordering::Relaxed);
+        let before = users.snapshot().user_by_sid(user.sid).unwrap().password_set / 1_000_000_000;
+        users.set_password(user.sid, &Secret::Password("battery staple".into())).unwrap();
+        let after = users.snapshot().user_by_sid(user.sid).unwrap().password_set / 1_000_000_000;
+        assert!(after > before, "{before} {after}");
+    }
+}
+
 #[test]
 fn passwords_that_cannot_be() {
     let Node { users, .. } = node();
