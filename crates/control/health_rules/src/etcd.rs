@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_without_a_leader_and_one_that_is_damaged_are_said() {
+    fn a_member_without_a_leader_is_said() {
         let fine = Some(20 << 20);
         let cut = EtcdMemberStatus { state: EtcdMemberState::NoLeader, ..member(3, fine) };
         let found_cut = found(vec![member(1, fine), member(2, fine), cut.clone()]);
