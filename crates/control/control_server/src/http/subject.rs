@@ -133,7 +133,9 @@ impl Learned {
             // Who did it knows also what the body names; earlier releases have said nothing where the path says it.
             let object = if passed.object.is_empty() { self.names.join(" ") } else { passed.object };
             let left_out = more.unwrap_or(passed.left_out);
-            let (reason, is_dry_run) = (passed.reason, passed.is_dry_run);
+            // An owner of an earlier release does not say so.
+            let is_dry_run = done && (passed.is_dry_run || self.is_dry_run);
+            let reason = passed.reason;
             return Passed { object, reason, changes: fields.changes, left_out, is_dry_run };
         }
         let mut given = self.given;

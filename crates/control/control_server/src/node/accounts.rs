@@ -235,11 +235,14 @@ impl Node {
         let PasswordChange { password: Password(password), end_sessions } = change;
         let sid = self.user_sid(name)?;
         users.set_password(sid, &Secret::Password(password)).map_err(wrong)?;
-        let set = users.snapshot().user_by_sid(sid).map(|user| user.password_set / 1_000_000_000);
+        // None whom another node has taken away by now; its sessions end by that.
+        let now = users.snapshot();
+        let user = now.user_by_sid(sid).ok_or_else(|| wrong(UsersError::NoUser(name.to_owned())))?;
+        let set = user.password_set / 1_000_000_000;
         drop(changing);
         if end_sessions {
             self.end_sessions(name, sid, "its password is another one");
-            let left = self.end_sessions_elsewhere(name, sid, set.unwrap_or_default()).await;
+            let left = self.end_sessions_elsewhere(name, sid, set).await;
             if !left.is_empty() {
                 self.events().tell(EventKind::Changed, "/users");
                 let left = left.join(", ");
