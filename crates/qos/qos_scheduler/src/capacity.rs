@@ -8,18 +8,23 @@
 //!   answers ──► window: latency of each cell (reads, writes; sizes) ──► how many times longer than when the volume is quiet
 //!                                                                            │ above the target, somebody suffers: fewer
 //!   classes ──► who has a minimum, is busy, and gets too little ─────────────┤ well below it, somebody suffers: a few more
-//!                                                                            └ nobody suffers: soon as many as configured
+//!               how many times too little ──► as many times fewer           └ nobody suffers: soon as many as configured
 //! ```
 //!
+//! * Who keeps a number of requests under way has as many times less than its minimum as its requests take too long (Little's law). So the
+//!   missed minimum itself says by how much the queue is too long, whatever the volume is when it is quiet, and while it is just met the depth
+//!   stays where it is.
 //! * *Quiet* is the lowest smoothed latency of a cell over some minutes. It may be wrong: a disk has become slower, a cache misses
 //!   more, the volume has never been quiet. So each cut is a *trial*: if it does not shorten the latency, then no queue was the
 //!   reason. The depth is as before then, and what is measured is quiet from now on.
-//! * Where a minimum is missed though the latency is within the target, a trial finds out whether quiet is quieter than that.
-//! * A cut that costs the volume more than a sixth of what it can do is in vain, too, whatever it does for the latency: a minimum that
-//!   no volume could meet costs others no more than that.
+//! * A cut that costs the volume too much of what it can do is in vain, too, whatever it does for the latency. A minimum that is met when the
+//!   volume is quiet may cost three quarters of that, as it was promised; one that no volume could meet costs others a sixth.
 //! * A volume that answers nothing has all its places back: what is never answered holds back nobody by this.
 
+mod latency;
+
 use crate::Kind;
+use latency::{Latencies, Means};
 
 const MS: u64 = 1_000_000;
 /// A window ends after this, if it has enough answers.
@@ -31,35 +36,53 @@ const LONG_WINDOW: u64 = 500 * MS;
 const FEW: u64 = 8;
 /// A volume that has answered nothing for so long stands still.
 const STALLED: u64 = 1000 * MS;
-/// How long the lowest latency counts: between one and two of these.
-const EPOCH: u64 = 150_000 * MS;
 /// So many windows in a row have to show that a cut is in vain.
 const DOUBTS: u32 = 3;
 /// How long what a trial found is believed.
 const BELIEVED: u64 = 10_000 * MS;
 /// After nobody has suffered for so long, more are let to the volume.
 const HELD_FOR: u64 = 1000 * MS;
-/// The target where none is configured, in thousandths of the quiet latency: for who has a minimum, and for who has less than its
-/// share. At twice the quiet latency a volume has as much under way again as it needs to be busy.
-const MINIMUM_TARGET: u64 = 2000;
-const SHARE_TARGET: u64 = 4000;
+/// The target where none is configured, for who has a minimum and does not use it up, in thousandths of the quiet latency. At twice that a
+/// volume has as much under way again as it needs to be busy.
+const TARGET: u64 = 2000;
+/// After a cut for a missed minimum that should be so much of what it is, in thousandths: a little more than just met.
+const MARGIN: u64 = 1050;
+/// After a cut the volume does at least so much of what it can, in thousandths: for a minimum that is met when it is quiet, and for all else.
+const LEFT_BY_MINIMUM: u64 = 250;
+const LEFT: u64 = 833;
+/// A cut after which the volume does so much of what it did before costs nothing, in thousandths.
+const COSTS_NOTHING: u64 = 970;
+/// Cuts for a missed minimum grow so often.
+const MOST_STEPS: u32 = 8;
 /// Fewest requests at the volume.
 const LEAST: u32 = 1;
-/// Sizes that are told apart: 1, 2, 4, … units and all above.
-const SIZES: usize = 8;
-const CELLS: usize = 2 * SIZES;
 
 /// Who would suffer from a queue at the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suffering {
     /// Nobody.
     Nobody,
+    /// Nobody, but a class that is busy has a minimum.
+    Comfortable,
     /// A flow that asks for no more than its share gets less.
-    Share,
-    /// A class that has a minimum gets little more than that.
+    Share(Short),
+    /// A class that is busy gets its minimum, and little more.
+    Met,
+    /// A class that has a minimum has requests under way from time to time, and each waits for others.
     Minimum,
     /// A class is busy and does not get its minimum.
-    Missed,
+    Missed(Short),
+}
+
+/// By how much a minimum, or a share, is missed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Short {
+    /// How many times more it would have to be, in thousandths.
+    pub(crate) times: u64,
+    /// The latency that its class would have it with, with as many requests under way, in nanoseconds; 0 for a share, which is no promise.
+    pub(crate) latency: u64,
+    /// Requests that it has under way.
+    pub(crate) places: u32,
 }
 
 /// What becomes of the window with an answer.
@@ -97,30 +120,6 @@ pub struct Learnt {
     pub slowdown_permille: u64,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Cell {
-    answers: u64,
-    nanos: u64,
-    /// Its mean over the last windows.
-    smooth: u64,
-    /// The lowest of those of this epoch and of the one before; 0: none.
-    lowest: u64,
-    lowest_before: u64,
-}
-
-impl Cell {
-    fn mean(&self) -> Option<u64> {
-        self.nanos.checked_div(self.answers)
-    }
-
-    fn quiet(&self) -> u64 {
-        match (self.lowest, self.lowest_before) {
-            (0, quiet) | (quiet, 0) => quiet,
-            (now, before) => now.min(before),
-        }
-    }
-}
-
 /// A cut whose outcome is waited for.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
@@ -130,13 +129,17 @@ struct Trial {
     stale: u64,
     /// Windows that have shown that it does not help.
     doubts: u32,
-    /// Mean latencies before it, by cell.
-    before: [u64; CELLS],
+    /// What the volume must still do of what it can, in thousandths.
+    left: u64,
+    /// What it did before, in normalised I/Os per second.
+    rate: u64,
+    /// Mean latencies before it.
+    before: Means,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Capacity {
-    cells: [Cell; CELLS],
+    latencies: Latencies,
     started: u64,
     /// When the last answer came.
     last: u64,
@@ -147,7 +150,6 @@ pub(crate) struct Capacity {
     crowded: u64,
     /// Most requests that were at the volume at once.
     peak: u32,
-    epoch: u64,
     /// Requests that may be at the volume, if that is less than configured.
     held: Option<u32>,
     /// Requests at the volume of classes that have had no answer for long; they take no places of what is held.
@@ -155,17 +157,22 @@ pub(crate) struct Capacity {
     trial: Option<Trial>,
     /// Until when, and up to which number of requests, a trial has shown that fewer would not help.
     believed: (u64, u32),
+    /// It has shown that they would cost too much.
+    costly: bool,
+    /// Normalised I/Os per second that the volume did lately with all places.
+    free_rate: u64,
+    /// Somebody has suffered in the window before.
+    suffers: bool,
+    /// Cuts for a missed minimum that were not enough; fewer again with each window in which none is missed.
+    steps: u32,
     /// Until when it counts that a minimum was missed, and with how many requests at the volume.
     missed: (u64, u32),
+    /// The same of a share.
+    unshared: (u64, u32),
     suffered: u64,
     /// Mean latency of the window before.
     mean_before: u64,
     learnt: Learnt,
-}
-
-fn cell(kind: Kind, units: u64) -> usize {
-    let size = (u64::BITS - units.max(1).saturating_sub(1).leading_zeros()) as usize;
-    size.min(SIZES - 1) + if kind == Kind::Read { 0 } else { SIZES }
 }
 
 fn permille(part: u128, whole: u128) -> u64 {
@@ -173,33 +180,21 @@ fn permille(part: u128, whole: u128) -> u64 {
 }
 
 /// A quarter of the way to a new value.
-fn smoothed(before: u64, now: u64) -> u64 {
+pub(crate) fn smoothed(before: u64, now: u64) -> u64 {
     if before == 0 { now } else { before - before / 4 + now / 4 }
 }
 
-impl Capacity {
-    pub(crate) fn new() -> Self {
-        Self {
-            cells: [Cell::default(); CELLS],
-            started: 0,
-            last: 0,
-            answers: 0,
-            units: 0,
-            nanos: 0,
-            crowded: 0,
-            peak: 0,
-            epoch: 0,
-            held: None,
-            stuck: 0,
-            trial: None,
-            believed: (0, 0),
-            missed: (0, 0),
-            suffered: 0,
-            mean_before: 0,
-            learnt: Learnt::default(),
-        }
-    }
+/// So many requests that what was missed with `missed_at` at the volume is not missed again.
+fn below(missed_at: u32) -> u32 {
+    missed_at.saturating_sub((missed_at / 4).max(1))
+}
 
+/// The same, but at once to less than half of it: that is another load, or another volume.
+fn towards(before: u64, now: u64) -> u64 {
+    if now < before / 2 { now } else { smoothed(before, now) }
+}
+
+impl Capacity {
     /// How many requests may be at the volume, of `most` that are configured.
     pub(crate) fn depth(&self, most: u32) -> u32 {
         self.held.map_or(most, |held| held.saturating_add(self.stuck).min(most))
@@ -235,9 +230,7 @@ impl Capacity {
                 return Window::BeginsAnew;
             }
         }
-        let cell = &mut self.cells[cell(kind, units)];
-        cell.answers += 1;
-        cell.nanos = cell.nanos.saturating_add(nanos);
+        self.latencies.answered(kind, units, nanos);
         self.answers += 1;
         self.units = self.units.saturating_add(units);
         self.nanos = self.nanos.saturating_add(nanos);
@@ -264,9 +257,7 @@ impl Capacity {
     fn begin(&mut self, now: u64) {
         self.started = now;
         (self.answers, self.units, self.nanos, self.crowded, self.peak) = (0, 0, 0, 0, 0);
-        for cell in &mut self.cells {
-            (cell.answers, cell.nanos) = (0, 0);
-        }
+        self.latencies.begin();
     }
 
     /// Takes what the window has shown, and decides how many may be at the volume.
@@ -284,13 +275,16 @@ impl Capacity {
             self.relax(now, most, suffering);
             return self.begin(now);
         }
-        let span = now.saturating_sub(self.started).max(1);
-        self.learn_rate(span);
-        let slowdown = self.slowdown();
-        self.learn_quiet(now, suffering);
+        self.learn_rate(now);
+        let slowdown = self.latencies.slowdown();
+        let is_free = self.held.is_none() && suffering == Suffering::Nobody;
+        self.latencies.learn(now, is_free, now < self.believed.0);
         self.learnt.latency = smoothed(self.learnt.latency, self.nanos / self.answers);
         self.learnt.slowdown_permille = smoothed(self.learnt.slowdown_permille, slowdown);
         let trial = self.trial.take_if(|trial| trial.stale == 0);
+        if let Some(trial) = &trial {
+            self.learn_less(now, trial);
+        }
         let in_vain = trial.is_some_and(|trial| self.was_in_vain(now, &trial));
         if let Some(trial) = trial.filter(|trial| in_vain && trial.doubts + 1 < DOUBTS) {
             // Perhaps the node itself stood still for a moment.
@@ -298,57 +292,108 @@ impl Capacity {
         } else if let Some(trial) = trial
             && in_vain
         {
-            // Perhaps it can do less than it could: that shows with all places.
-            let from = if self.costs_much(now) { most } else { trial.from };
-            self.held = (from < most).then_some(from);
+            self.costly = self.costs_much(now, &trial);
+            self.set(trial.from, most);
             self.believed = (now.saturating_add(BELIEVED), trial.from);
-            self.learnt.slowdown_permille = 1000;
-            for cell in self.cells.iter_mut().filter(|cell| cell.answers > 0) {
-                (cell.lowest, cell.lowest_before) = (cell.smooth, 0);
+            if !self.costly {
+                self.learnt.slowdown_permille = 1000;
+                self.latencies.are_quiet();
             }
-        } else if suffering == Suffering::Nobody {
-            self.relax(now, most, suffering);
         } else {
-            self.suffered = now;
-            self.follow(now, suffering, volume, slowdown);
+            match suffering {
+                Suffering::Nobody => self.relax(now, most, suffering),
+                Suffering::Missed(short) | Suffering::Share(short) => {
+                    self.shorten(now, short, volume, slowdown)
+                }
+                Suffering::Comfortable if volume.target == 0 => self.widen(now, most),
+                Suffering::Met if volume.target == 0 => {}
+                _ => self.follow(now, volume, slowdown),
+            }
+            if suffering != Suffering::Nobody {
+                self.suffered = now;
+            }
+            if !matches!(suffering, Suffering::Missed(_) | Suffering::Share(_)) {
+                self.steps = self.steps.saturating_sub(1);
+            }
         }
+        self.suffers = !matches!(suffering, Suffering::Nobody | Suffering::Comfortable);
         self.mean_before = self.nanos / self.answers;
         self.begin(now);
     }
 
-    /// Keeps the latency at the target.
-    fn follow(&mut self, now: u64, suffering: Suffering, volume: Volume, slowdown: u64) {
-        let Volume { most, target, .. } = volume;
-        let wanted = if suffering == Suffering::Share { SHARE_TARGET } else { MINIMUM_TARGET };
-        // A load that is just coming is not compared with itself a moment later.
+    /// Requests at the volume of classes that are answered.
+    fn used(&self, most: u32) -> u32 {
+        self.held.unwrap_or(most).min(self.peak.saturating_sub(self.stuck).max(1))
+    }
+
+    fn is_believed(&self, now: u64, used: u32) -> bool {
+        let (until, shown_for) = self.believed;
+        now < until && used <= shown_for.saturating_add(shown_for / 4)
+    }
+
+    /// Whether the load has come to rest: one that is just coming is not compared with itself a moment later.
+    fn is_steady(&self) -> bool {
         let mean = self.nanos / self.answers.max(1);
-        let steady = mean <= self.mean_before.saturating_add(self.mean_before / 4);
+        self.suffers && mean <= self.mean_before.saturating_add(self.mean_before / 4)
+    }
+
+    /// Makes the queue as many times shorter as a minimum, or a share, is missed.
+    fn shorten(&mut self, now: u64, short: Short, volume: Volume, slowdown: u64) {
+        let used = self.used(volume.most);
+        let missed = if short.latency > 0 { &mut self.missed } else { &mut self.unshared };
+        *missed = (now.saturating_add(BELIEVED), used);
+        if self.is_believed(now, used) || !self.is_steady() {
+            return;
+        }
+        let mean = u128::from(self.nanos / self.answers.max(1));
+        let quiet = mean * 1000 / u128::from(slowdown.max(1));
+        let left = if u128::from(short.latency) * 4 >= quiet * 5 { LEFT_BY_MINIMUM } else { LEFT };
+        // The queue is what is shortened; what remains of the latency without one is not.
+        let by_queue = permille(quiet * u128::from(MARGIN) / 1000, mean.max(1));
+        let once = permille(u128::from(1000 * 1000 / MARGIN), u128::from(short.times.max(1)));
+        // Who sends at a rate of its own has as many fewer under way as answers come sooner, and never asks for all of its minimum.
+        let more = (0..self.steps / 2).fold(once, |kept, _| kept * once / 1000);
+        let mut kept = more.max(by_queue);
+        if volume.target > 0 {
+            kept = kept.min(permille(u128::from(volume.target), mean.max(1)));
+        }
+        // One more than it needs itself, so that there is one for others.
+        let least = u64::from(short.places.saturating_add(1)) * 1000 / u64::from(used.max(1));
+        self.cut(now, used, kept.clamp(250, 950).max(least), volume, left);
+        self.steps = (self.steps + 2).min(2 * MOST_STEPS);
+    }
+
+    /// Lets a few more to the volume while minimums are met, but not soon as many again as have missed one.
+    fn widen(&mut self, now: u64, most: u32) {
+        let Some(depth) = self.held.filter(|_| self.is_crowded()) else { return };
+        let (until, missed_at) = self.missed;
+        let to = depth.saturating_add((depth / 16).max(1));
+        if now >= until || to <= below(missed_at) {
+            self.set(to, most);
+        }
+    }
+
+    /// Keeps the latency at the target.
+    fn follow(&mut self, now: u64, volume: Volume, slowdown: u64) {
+        let Volume { most, target, .. } = volume;
+        let mean = self.nanos / self.answers.max(1);
         // By how much the latency is above the target, in thousandths of that.
         let above = if target > 0 {
             permille(u128::from(mean), u128::from(target))
         } else {
-            permille(u128::from(slowdown), u128::from(wanted))
+            permille(u128::from(slowdown), u128::from(TARGET))
         };
-        let depth = self.held.unwrap_or(most);
-        let used = depth.min(self.peak.saturating_sub(self.stuck).max(1));
-        let (until, shown_for) = self.believed;
-        let believed = now < until && used <= shown_for.saturating_add(shown_for / 4);
-        if suffering == Suffering::Missed {
-            self.missed = (now.saturating_add(BELIEVED), used);
-        }
-        let (until, missed_at) = self.missed;
-        let room = now >= until || depth < missed_at - missed_at / 4;
         // Against what is quiet it is judged by what the trial has found: above that by so much, it was wrong, or more has come.
-        if above > 1000 && (!believed || target == 0) {
-            if !steady {
-                return;
+        let used = self.used(most);
+        if above > 1000 && (!self.is_believed(now, used) || (target == 0 && !self.costly)) {
+            if self.is_steady() {
+                self.cut(now, used, permille(1000, u128::from(above)).clamp(250, 900), volume, LEFT);
             }
-            let kept = permille(1000, u128::from(above)).clamp(250, 900);
-            self.cut(used, kept, volume);
-        } else if suffering == Suffering::Missed && !believed && used > LEAST {
-            self.cut(used, 700, volume);
-        } else if self.is_crowded() && (slowdown < 1100 || (above < 800 && room)) {
+        } else if slowdown < 1100 && self.is_crowded() {
+            let depth = self.held.unwrap_or(most);
             self.set(depth.saturating_add((depth / 16).max(1)), most);
+        } else if above < 800 {
+            self.widen(now, most);
         }
     }
 
@@ -356,15 +401,16 @@ impl Capacity {
         self.crowded * 4 >= self.answers * 3
     }
 
-    fn cut(&mut self, used: u32, kept: u64, volume: Volume) {
+    fn cut(&mut self, now: u64, used: u32, kept: u64, volume: Volume, left: u64) {
         let to = (u64::from(used) * kept / 1000) as u32;
         let to = to.max(LEAST).min(volume.most);
         if to >= used {
             return;
         }
-        let before = self.cells.map(|cell| cell.mean().unwrap_or(0));
+        let before = self.latencies.means();
+        let rate = self.rate(now);
         let stale = volume.there.saturating_sub(volume.stuck);
-        self.trial = Some(Trial { from: used, to, stale: u64::from(stale), doubts: 0, before });
+        self.trial = Some(Trial { from: used, to, stale: u64::from(stale), doubts: 0, left, rate, before });
         self.set(to, volume.most);
     }
 
@@ -378,7 +424,10 @@ impl Capacity {
             && now.saturating_sub(self.suffered) >= HELD_FOR
             && let Some(held) = self.held
         {
-            self.set(held.saturating_add(held / 4 + 1), most);
+            let to = held.saturating_add(held / 4 + 1);
+            // Who has missed a minimum and misses it no more is gone; a share is not missed any more because of what is held.
+            let (until, missed_at) = self.unshared;
+            self.set(if now < until { to.min(held.max(below(missed_at))) } else { to }, most);
         }
     }
 
@@ -387,70 +436,56 @@ impl Capacity {
         self.learnt.latency.saturating_mul(4).max(STALLED)
     }
 
-    /// Whether the volume does much less than it can.
-    fn costs_much(&self, now: u64) -> bool {
-        let rate = self.rate(now.saturating_sub(self.started).max(1));
-        u128::from(rate) * 6 < u128::from(self.learnt.units) * 5
+    /// Whether a cut costs too much of what the volume can do.
+    fn costs_much(&self, now: u64, trial: &Trial) -> bool {
+        let rate = self.rate(now);
+        u128::from(rate) * 1000 < u128::from(self.free_rate) * u128::from(trial.left)
+    }
+
+    /// Where a large cut costs nothing at all of very little, the volume can do less than it could.
+    fn learn_less(&mut self, now: u64, trial: &Trial) {
+        let rate = self.rate(now);
+        let does = rate.max(trial.rate);
+        if trial.to <= trial.from - trial.from / 4
+            && u128::from(rate) * 1000 >= u128::from(trial.rate) * u128::from(COSTS_NOTHING)
+            && does < self.free_rate / 2
+        {
+            self.free_rate = self.free_rate.min(does);
+            self.learnt.units = self.learnt.units.min(does);
+        }
     }
 
     /// Whether a cut has shortened the latency by less than half of what it would have, were it all for a queue, or the volume does much
     /// less than it can.
-    fn was_in_vain(&self, time: u64, trial: &Trial) -> bool {
-        let (mut now, mut before) = (0u128, 0u128);
-        for (cell, mean) in self.cells.iter().zip(trial.before).filter(|(_, mean)| *mean > 0) {
-            now += u128::from(cell.nanos);
-            before += u128::from(cell.answers) * u128::from(mean);
-        }
+    fn was_in_vain(&self, now: u64, trial: &Trial) -> bool {
         let (from, to) = (u64::from(trial.from.max(1)), u64::from(trial.to));
-        self.costs_much(time)
-            || (before > 0 && permille(now, before) > 1000 - (from - to.min(from)) * 500 / from)
+        // For what was promised less is enough.
+        let part = if trial.left == LEFT { 500 } else { 250 };
+        let enough = 1000 - (from - to.min(from)) * part / from;
+        self.costs_much(now, trial)
+            || self.latencies.against(&trial.before).is_some_and(|permille| permille > enough)
     }
 
-    /// How many times longer the answers took than when the volume is quiet, in thousandths.
-    fn slowdown(&self) -> u64 {
-        let (mut now, mut quiet) = (0u128, 0u128);
-        for cell in self.cells.iter().filter(|cell| cell.quiet() > 0) {
-            now += u128::from(cell.nanos);
-            quiet += u128::from(cell.answers) * u128::from(cell.quiet());
-        }
-        if quiet == 0 { 1000 } else { permille(now, quiet) }
-    }
-
-    fn learn_quiet(&mut self, now: u64, suffering: Suffering) {
-        // While others are held back, what is lowest is what holding them back makes of a busy volume: it would be taken for quiet, the
-        // target would follow, and in the end nobody would be protected.
-        let is_free = self.held.is_none() && suffering == Suffering::Nobody;
-        let ends = is_free && now.saturating_sub(self.epoch) >= EPOCH;
-        if ends {
-            self.epoch = now;
-        }
-        let believed = now < self.believed.0;
-        for cell in &mut self.cells {
-            if ends {
-                cell.lowest_before = cell.lowest;
-                cell.lowest = 0;
-            }
-            let Some(mean) = cell.mean().filter(|_| cell.answers >= FEW) else { continue };
-            cell.smooth = smoothed(cell.smooth, mean);
-            // What a trial has found is not undone by a window that happened to have more hits of a cache.
-            if cell.lowest == 0 || (cell.smooth < cell.lowest && !believed) {
-                cell.lowest = cell.smooth.max(1);
-            }
-        }
-    }
-
-    /// Normalised I/Os per second of the present window, which is so long.
-    fn rate(&self, span: u64) -> u64 {
+    /// Normalised I/Os per second of the present window.
+    fn rate(&self, now: u64) -> u64 {
+        let span = now.saturating_sub(self.started).max(1);
         let rate = u128::from(self.units) * u128::from(1000 * MS) / u128::from(span);
         u64::try_from(rate).unwrap_or(u64::MAX)
     }
 
-    fn learn_rate(&mut self, span: u64) {
-        let rate = self.rate(span);
+    fn learn_rate(&mut self, now: u64) {
+        let rate = self.rate(now);
         let known = self.learnt.units;
+        if rate > self.free_rate {
+            self.free_rate = rate;
+        } else if self.held.is_none() && self.trial.is_none() {
+            self.free_rate = towards(self.free_rate, rate);
+        }
         // With less at it than it needs it does less than it can; so it may while others are held back.
         let shows_all = self.is_crowded() && self.trial.is_none() && (self.held.is_none() || known == 0);
-        if shows_all || (known > 0 && rate > known) {
+        if shows_all {
+            self.learnt.units = towards(known, rate);
+        } else if known > 0 && rate > known {
             self.learnt.units = smoothed(known, rate);
         }
     }

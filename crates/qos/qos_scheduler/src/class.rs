@@ -108,6 +108,8 @@ pub(crate) struct ClassWindow {
     pub(crate) units: u64,
     /// How long its requests took together from when they came, in nanoseconds.
     pub(crate) nanos: u64,
+    /// Normalised I/Os per second over the last windows.
+    pub(crate) usual: u64,
     /// Normalised I/Os by which it is behind its minimum, in thousandths, while it was busy.
     pub(crate) behind: u64,
 }

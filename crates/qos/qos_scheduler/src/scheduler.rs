@@ -106,6 +106,8 @@ pub struct Scheduler<T> {
     clock: u64,
     went_back: u64,
     capacity: Capacity,
+    /// Classes that places are kept for while fewer are let to the volume, and how many.
+    keepers: Vec<(u32, u32)>,
     /// Classes that had requests under way in the present window of that.
     seen: Vec<u32>,
 }
@@ -131,7 +133,8 @@ impl<T> Scheduler<T> {
             overdue_starts: 0,
             clock: 0,
             went_back: 0,
-            capacity: Capacity::new(),
+            capacity: Capacity::default(),
+            keepers: Vec::new(),
             seen: Vec::new(),
         }
     }
@@ -193,11 +196,11 @@ impl<T> Scheduler<T> {
     /// not, [`Scheduler::enqueue`] is next.
     pub fn try_pass(&mut self, now: u64, flow: FlowId, kind: Kind, bytes: u64) -> bool {
         let Some(index) = self.flow_index(flow) else { return false };
-        if self.in_flight >= self.depth() || !self.ready.is_empty() {
+        let class = self.flows[index as usize].class;
+        if self.in_flight >= self.depth() || !self.ready.is_empty() || self.is_kept_from(class) {
             return false;
         }
         let units = self.settings.units(bytes);
-        let class = self.flows[index as usize].class;
         if self.has_its_part(class) {
             return false;
         }
@@ -300,10 +303,14 @@ impl<T> Scheduler<T> {
             let nothing = if self.ready.is_empty() { Next::Idle } else { Next::Full };
             return until.map_or(nothing, Next::Wait);
         };
-        let due = self.due_class(time);
+        if self.is_kept_from(class) {
+            let Some(keeper) = self.waiting_keeper() else { return Next::Full };
+            class = keeper;
+        }
+        let due = self.due_class(time).filter(|due| !self.is_kept_from(*due));
         if let Some(due) = due {
             class = due;
-        } else {
+        } else if self.classes[class as usize].start <= share_tag {
             self.shares_at = self.shares_at.max(share_tag);
         }
         self.start(class, due.is_some(), time).map_or(Next::Idle, Next::Start)

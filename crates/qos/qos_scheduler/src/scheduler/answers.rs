@@ -2,7 +2,7 @@
 
 use super::{FlowId, Scheduler};
 use crate::Kind;
-use crate::capacity::{Learnt, Suffering, Volume, Window};
+use crate::capacity::{Learnt, Short, Suffering, Volume, Window, smoothed};
 use crate::class::ClassWindow;
 use crate::pace::SECOND;
 
@@ -13,11 +13,13 @@ const USES: u64 = 250;
 /// It has enough with so much of its minimum, in thousandths.
 const COMFORTABLE: u64 = 1250;
 /// A minimum is met with so much of it.
-const MET: u64 = 980;
+const MET: u64 = 990;
 /// It is missed when a class is behind by what it gives in a twentieth of a second, or by this, in thousandths of I/Os.
 const BEHIND: u64 = 3000;
+/// Places are kept for so many classes at the most: each start looks at them.
+const KEEPERS: usize = 16;
 /// Less than its share is so much of what those get that wait, in thousandths.
-const LESS: u64 = 700;
+const LESS: u64 = 900;
 
 /// A request that the volume has answered.
 #[derive(Clone, Copy, Debug)]
@@ -117,9 +119,51 @@ impl<T> Scheduler<T> {
         let held_before = self.capacity.holds_back();
         let most = self.settings.depth.max(1);
         let volume = Volume { most, target: self.settings.latency_target, there: self.in_flight, stuck };
+        let span = time.saturating_sub(self.capacity.started()).max(1);
         self.capacity.close(time, suffering, volume);
+        self.keep_places(span);
         self.begin_window();
         self.capacity.holds_back() && !held_before
+    }
+
+    /// While fewer requests are let to the volume, a class with a minimum that keeps a few under way finds a place for each: with one place of
+    /// two it would wait for somebody's answer before each of its own.
+    fn keep_places(&mut self, span: u64) {
+        self.keepers.clear();
+        if !self.capacity.holds_back() {
+            return;
+        }
+        let mut left = self.depth().saturating_sub(1);
+        for index in &self.seen {
+            let class = &self.classes[*index as usize];
+            let under_way = class.window.nanos.saturating_add(span / 2) / span;
+            if class.terms.min_iops.is_some() && under_way > 0 && self.keepers.len() < KEEPERS {
+                let places = left.min(u32::try_from(under_way).unwrap_or(u32::MAX));
+                left -= places;
+                self.keepers.push((*index, places));
+            }
+        }
+    }
+
+    /// Places that are kept for a class and that it does not use.
+    fn has_kept(&self, (class, places): (u32, u32)) -> u32 {
+        places.saturating_sub(self.classes[class as usize].in_flight)
+    }
+
+    /// Whether all places that are free are kept for other classes.
+    pub(super) fn is_kept_from(&self, class: u32) -> bool {
+        let others = self.keepers.iter().filter(|(other, _)| *other != class);
+        let kept: u32 = others.map(|keeper| self.has_kept(*keeper)).sum();
+        let own = self.keepers.iter().find(|(keeper, _)| *keeper == class);
+        kept > 0
+            && self.in_flight.saturating_add(kept) >= self.depth()
+            && own.is_none_or(|own| self.has_kept(*own) == 0)
+    }
+
+    /// A class with a kept place that waits.
+    pub(super) fn waiting_keeper(&self) -> Option<u32> {
+        let has = |keeper: &&(u32, u32)| self.has_kept(**keeper) > 0 && self.ready.contains(keeper.0);
+        self.keepers.iter().find(has).map(|(class, _)| *class)
     }
 
     /// Requests at the volume of classes that have had no answer for long.
@@ -136,8 +180,8 @@ impl<T> Scheduler<T> {
         seen.retain(|index| {
             let class = &mut classes[*index as usize];
             let listed = class.in_flight > 0 || !class.waiting.is_empty();
-            let ClassWindow { last, behind, .. } = class.window;
-            class.window = ClassWindow { listed, last, behind, ..ClassWindow::default() };
+            let ClassWindow { last, behind, usual, .. } = class.window;
+            class.window = ClassWindow { listed, last, behind, usual, ..ClassWindow::default() };
             listed
         });
     }
@@ -150,7 +194,7 @@ impl<T> Scheduler<T> {
         let span = time.saturating_sub(self.capacity.started()).max(1);
         let mut worst = Suffering::Nobody;
         // What flows get that wait, and the least that one gets that is busy and does not.
-        let (mut units, mut flows, mut least) = (0u64, 0u64, None::<u64>);
+        let (mut units, mut flows, mut least) = (0u64, 0u64, None::<(u64, u64)>);
         for index in &self.seen {
             let class = &mut self.classes[*index as usize];
             let under_way = (u128::from(class.window.nanos) * 1000 / u128::from(span)) as u64;
@@ -164,21 +208,45 @@ impl<T> Scheduler<T> {
             if let Some(min) = class.terms.min_iops {
                 worst = worst.max(minimum_suffers(&mut class.window, min, under_way, span));
             }
-            let members = class.weight.max(1);
+            let rate = u128::from(class.window.units) * u128::from(SECOND) / u128::from(span);
+            class.window.usual = smoothed(class.window.usual, u64::try_from(rate).unwrap_or(u64::MAX));
+            let usual = class.window.usual;
             if class.waiting.is_empty() {
-                if under_way >= BUSY && class.flows == 1 {
-                    least = Some(least.map_or(class.window.units, |least| least.min(class.window.units)));
+                if under_way >= BUSY && class.flows == 1 && least.is_none_or(|(least, _)| usual < least) {
+                    least = Some((usual, under_way));
                 }
             } else {
-                units = units.saturating_add(class.window.units);
-                flows += members;
+                units = units.saturating_add(usual);
+                flows += class.weight.max(1);
             }
         }
-        let less = least.is_some_and(|least| {
-            flows > 0 && u128::from(least) * 1000 * u128::from(flows) < u128::from(units) * u128::from(LESS)
-        });
-        if less { worst.max(Suffering::Share) } else { worst }
+        match (least, units.checked_div(flows)) {
+            (Some((least, under_way)), Some(share)) if least < part(share, LESS) => {
+                worst.max(Suffering::Share(Short {
+                    times: times(share, least),
+                    latency: 0,
+                    places: places(under_way),
+                }))
+            }
+            _ => worst,
+        }
     }
+}
+
+/// How many times more one is than the other, in thousandths.
+fn times(wanted: u64, got: u64) -> u64 {
+    let times = (u128::from(wanted) * 1000).checked_div(u128::from(got));
+    times.map_or(u64::MAX, |times| u64::try_from(times).unwrap_or(u64::MAX))
+}
+
+/// So many thousandths of it.
+fn part(whole: u64, permille: u64) -> u64 {
+    u64::try_from(u128::from(whole) * u128::from(permille) / 1000).unwrap_or(u64::MAX)
+}
+
+/// Places for so many thousandths of requests.
+fn places(under_way: u64) -> u32 {
+    u32::try_from(under_way.div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64) -> Suffering {
@@ -194,9 +262,14 @@ fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64
         window.behind = if got >= due { window.behind / 2 } else { window.behind.saturating_add(due - got) };
         window.behind = window.behind.min(min.saturating_mul(200).max(2 * BEHIND));
     }
+    let comfortable = u128::from(got) * 1000 >= u128::from(promised) * u128::from(COMFORTABLE);
     if got < due && window.behind > BEHIND.max(min.saturating_mul(50)) {
-        Suffering::Missed
-    } else if under_way >= USES && u128::from(got) * 1000 < u128::from(promised) * u128::from(COMFORTABLE) {
+        let latency = u128::from(under_way) * u128::from(SECOND / 1000) / u128::from(min.max(1));
+        let latency = u64::try_from(latency).unwrap_or(u64::MAX);
+        Suffering::Missed(Short { times: times(promised, got), latency, places: places(under_way) })
+    } else if under_way >= BUSY {
+        if comfortable { Suffering::Comfortable } else { Suffering::Met }
+    } else if under_way >= USES && !comfortable {
         Suffering::Minimum
     } else {
         Suffering::Nobody

@@ -151,7 +151,7 @@ fn once_who_has_a_minimum_is_gone_all_places_are_used_again() {
     settle(&mut volume, 5);
     assert!(volume.learnt().depth < 128, "{:?}", volume.learnt());
     volume.quit(protected);
-    settle(&mut volume, 5);
+    settle(&mut volume, 15);
     assert_eq!(volume.learnt().depth, 128);
 }
 
@@ -207,9 +207,9 @@ fn a_disk_that_becomes_slower_or_faster_is_learnt_anew() {
     let since = volume.now;
     volume.run(20 * S);
     assert!(volume.learnt().units.abs_diff(2000) <= 100, "{:?}", volume.learnt());
-    // One of two under way takes 2 ms at the least: 1000 would need a volume without any queue.
-    assert!(volume.rate(protected, since) >= 600, "{}, {:?}", volume.rate(protected, since), volume.learnt());
-    assert!(volume.sum(since) >= 1940, "{}", volume.sum(since));
+    // Two under way that take 2 ms each are 1000, where no queue is left at all: one of four disks has nothing to do for that.
+    assert!(volume.rate(protected, since) >= 980, "{}, {:?}", volume.rate(protected, since), volume.learnt());
+    assert!(volume.sum(since) >= 1450, "{}", volume.sum(since));
     volume.service = Box::new(|_, n| jitter(200 * US, n));
     let since = settle(&mut volume, 10);
     volume.run(5 * S);

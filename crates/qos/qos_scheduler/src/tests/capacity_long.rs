@@ -60,3 +60,67 @@ fn a_minimum_that_no_volume_could_meet_costs_little() {
         assert!(volume.learnt().units * 100 >= can * 85, "{:?}", volume.learnt());
     }
 }
+
+/// Disks that do their requests one after another, a millisecond each: what nobody knows of them was learnt when they were fast.
+#[test]
+fn a_minimum_is_met_on_disks_that_have_become_slow() {
+    for (depth, part) in [(8, 60), (1, 60), (8, 30), (2, 60), (4, 70)] {
+        let turn_slow = 10 * S;
+        let free = std::cell::RefCell::new([0_u64; 4]);
+        let service = move |at: u64, number: u64| {
+            if at < turn_slow {
+                return MS / 30;
+            }
+            let mut free = free.borrow_mut();
+            let disk = &mut free[(super::capacity::mixed(number) % 4) as usize];
+            *disk = at.max(*disk) + MS;
+            *disk - at
+        };
+        let mut volume = volume(256, Box::new(service));
+        let protected = volume.deep(Terms::default(), depth, 4096);
+        settle(&mut volume, 12);
+        let since = volume.now;
+        volume.run(5 * S);
+        let (alone, quick) = (volume.rate(protected, since), volume.p99(protected, since));
+        let minimum = alone * part / 100;
+        volume.give(protected, promised(minimum));
+        neighbours(&mut volume, 16, 64);
+        let since = settle(&mut volume, 4);
+        volume.run(10 * S);
+        let (got, p99, sum) =
+            (volume.rate(protected, since), volume.p99(protected, since), volume.sum(since));
+        let told = format!(
+            "depth {depth}: {got} of {minimum} ({alone} alone), p99 {} of {} µs, {sum} in all: {:?}",
+            p99 / 1000,
+            quick / 1000,
+            volume.learnt()
+        );
+        println!("{told}");
+        assert!(got * 100 >= minimum * 98, "{told}");
+    }
+}
+
+/// Clients of all kinds without any policy, on disks that do their requests one after another.
+#[test]
+fn unequal_neighbours_share_alike() {
+    let free = std::cell::RefCell::new([0_u64; 4]);
+    let service = move |at: u64, number: u64| {
+        let mut free = free.borrow_mut();
+        let disk = &mut free[(super::capacity::mixed(number) % 4) as usize];
+        *disk = at.max(*disk) + MS;
+        *disk - at
+    };
+    let mut volume = volume(256, Box::new(service));
+    let kinds = [(4, 4096), (8, 8192), (64, 16384), (256, 65536)];
+    let clients: Vec<usize> = (0..32)
+        .map(|number| volume.deep(Terms::default(), kinds[number / 8].0, kinds[number / 8].1))
+        .collect();
+    let since = settle(&mut volume, 5);
+    volume.run(20 * S);
+    let rates: Vec<u64> = clients.iter().map(|client| volume.rate(*client, since)).collect();
+    let (sum, squares) =
+        rates.iter().fold((0, 0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
+    let jain = sum * sum * 1000 / (squares * rates.len() as u64);
+    println!("jain {jain} {rates:?} {:?} sum {sum}", volume.learnt());
+    assert!(jain >= 990, "{jain}: {rates:?} {:?}", volume.learnt());
+}

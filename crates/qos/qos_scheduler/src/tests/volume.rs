@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::S;
-use crate::{Answer, FlowId, Kind, Learnt, Next, Scheduler, Settings, Terms};
+use crate::{Answer, ClassId, FlowId, Kind, Learnt, Next, Scheduler, Settings, Terms};
 
 /// How long the volume takes for a request, once it has begun: the time now, and the number of the request.
 pub(super) type Service = Box<dyn Fn(u64, u64) -> u64>;
@@ -17,6 +17,7 @@ enum Sends {
 }
 
 struct Client {
+    class: ClassId,
     flow: FlowId,
     sends: Sends,
     bytes: u64,
@@ -63,7 +64,7 @@ impl Volume {
     fn add(&mut self, terms: Terms, sends: Sends, bytes: u64) -> usize {
         let class = self.scheduler.add_class(self.now, terms);
         let flow = self.scheduler.add_flow(class, 1).expect("the class is there");
-        self.clients.push(Client { flow, sends, bytes, answers: Vec::new() });
+        self.clients.push(Client { class, flow, sends, bytes, answers: Vec::new() });
         self.clients.len() - 1
     }
 
@@ -84,6 +85,12 @@ impl Volume {
         let client = self.add(terms, Sends::Every(S / rate), bytes);
         self.later(self.now, Event::Send { client });
         client
+    }
+
+    /// Other terms for a client from now on.
+    pub(super) fn give(&mut self, client: usize, terms: Terms) {
+        let class = self.clients[client].class;
+        self.scheduler.set_terms(self.now, class, terms);
     }
 
     /// Lets a client send nothing more.
