@@ -53,10 +53,17 @@ fn free_address() -> Result<String> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
 }
 
+/// Where an etcd is reached, and what lets one node in.
+pub(super) fn access(etcd: &Etcd) -> (Vec<String>, EtcdPem) {
+    let shown = etcd.authority().issue(&["holdfast"]);
+    let ca = etcd.authority().pem().clone();
+    (etcd.endpoints(), EtcdPem { ca, certificate: shown.certificate, key: shown.key.into() })
+}
+
 /// What makes a node one of the cluster: it is reached at these addresses.
 pub(super) fn identity(
     authority: &Authority,
-    etcd: &Etcd,
+    (endpoints, etcd): (Vec<String>, EtcdPem),
     number: u16,
     link: &str,
     api: &str,
@@ -68,7 +75,6 @@ pub(super) fn identity(
     let request = CertificateRequest::from_pem(&request).map_err(|why| failed("request", why))?;
     let certificate =
         authority.issue(&request, node, &name, &[], now).map_err(|why| failed("certificate", why))?;
-    let shown = etcd.authority().issue(&["holdfast"]);
     let parse = |text: &str| text.parse().map_err(|why| failed("address", why));
     let cluster = ClusterName::new("test").ok_or_else(|| failed("cluster", "no name"))?;
     let record = NodeRecord {
@@ -78,10 +84,8 @@ pub(super) fn identity(
         link_listen: parse(link)?,
         link_addresses: vec![link.to_owned()],
         api_address: parse(api)?,
-        etcd: EtcdAccess { endpoints: etcd.endpoints(), id: None, own_certificates: true, managed: None },
+        etcd: EtcdAccess { endpoints, id: None, own_certificates: true, managed: None },
     };
-    let etcd =
-        EtcdPem { ca: etcd.authority().pem().clone(), certificate: shown.certificate, key: shown.key.into() };
     let pem = NodePem {
         ca: authority.pem().into(),
         ca_key: authority.key_pem(),
@@ -103,7 +107,7 @@ impl Member {
     ) -> Result<Self> {
         let dir = context.folder.join(format!("n{number}"));
         std::fs::create_dir_all(&dir)?;
-        let identity = identity(authority, etcd, number, &free_address()?, &free_address()?)?;
+        let identity = identity(authority, access(etcd), number, &free_address()?, &free_address()?)?;
         identity.create(&dir.join(CLUSTER_DIR)).map_err(|why| failed("identity", why))?;
         let portal = free_address()?;
         let mut config = format!("schema = 1\n\n[[portal]]\naddress = \"{portal}\"\ngroup = 1\n");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use test_etcd::Etcd;
 
 use super::Context;
-use super::cluster::{failed, identity, now};
+use super::cluster::{access, failed, identity, now};
 use super::multipath::{Net, admin};
 use super::shared_units::unit;
 use crate::node::{Node, Options, binary};
@@ -49,26 +49,31 @@ pub(super) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) 
     })
 }
 
-/// An etcd in a namespace. Its processes end with the thread that has started them, so that has to wait.
-struct EtcdBeside {
-    etcd: Etcd,
-    /// Dropped after it: the thread ends then.
-    _waits: Sender<()>,
-}
+/// What the thread is to do with its etcd.
+type Order = Box<dyn FnOnce(&mut Etcd) + Send>;
+
+/// An etcd in a namespace. Its processes end with the thread that has started them, so that one has it, and waits for orders.
+struct EtcdBeside(Sender<Order>);
 
 impl EtcdBeside {
-    fn start(namespace: String, address: IpAddr) -> Result<Self> {
-        let (send, receive) = channel();
-        let (waits, end) = channel::<()>();
+    fn start(namespace: String, address: IpAddr, members: usize) -> Self {
+        let (orders, receive) = channel::<Order>();
         std::thread::spawn(move || {
             let started = inside(&namespace, move || {
-                let _ = send.send(Etcd::start_at(address, 1, &[]));
-                let _ = end.recv();
+                let mut etcd = Etcd::start_at(address, members, &[]);
+                receive.iter().for_each(|order| order(&mut etcd));
             });
             drop(started);
         });
-        let etcd = receive.recv().map_err(|why| failed("etcd", why))?;
-        Ok(Self { etcd, _waits: waits })
+        Self(orders)
+    }
+
+    /// Does something with it, and waits for that.
+    fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Etcd) -> T + Send + 'static) -> Result<T> {
+        let (send, receive) = channel();
+        let order: Order = Box::new(move |etcd| drop(send.send(work(etcd))));
+        self.0.send(order).map_err(|_| failed("etcd", "its thread has ended"))?;
+        receive.recv().map_err(|_| failed("etcd", "its thread has ended"))
     }
 }
 
@@ -118,7 +123,8 @@ impl Member {
     /// The owner of the pool as this node sees it, when that serves it.
     pub(super) fn owner(&self) -> Result<Option<String>> {
         let Ok(cluster) = self.cluster() else { return Ok(None) };
-        let pool = cluster["pools"].as_array().and_then(|all| all.first().cloned()).unwrap_or_default();
+        let pools = cluster["pools"].as_array().cloned().unwrap_or_default();
+        let pool = pools.into_iter().find(|pool| pool["name"] == POOL).unwrap_or_default();
         ensure(pool["address"] == format!("{ADDRESS}/24"), || format!("another address: {pool}"))?;
         Ok(pool["owner"].as_str().filter(|_| pool["state"] == "online").map(str::to_owned))
     }
@@ -169,6 +175,43 @@ impl Member {
         self.process.take().map_or(Ok(()), |mut process| process.kill())
     }
 
+    /// Signals it as [`Member::signal`] does, unless it is down.
+    pub(super) fn signal_if_up(&self, signal: &str, only_child: bool) -> Result {
+        if self.process.is_none() || (only_child && self.processes()?.len() < 2) {
+            return Ok(());
+        }
+        // A process may end between the look and the signal.
+        let _ = self.signal(signal, only_child);
+        Ok(())
+    }
+
+    /// Starts it with a supervisor, unless it is up.
+    pub(super) fn start_if_down(&mut self) -> Result {
+        if self.process.is_none() { self.start(true) } else { Ok(()) }
+    }
+
+    /// Asks, and gives up after so many seconds.
+    pub(super) fn ask_within(&self, seconds: u64, arguments: &[&str]) -> Result<String> {
+        let mut asked = command(&self.binary);
+        asked.arg("--node").arg(&self.dir).args(arguments);
+        run(Duration::from_secs(seconds), &asked)?.ok(&arguments.join(" "))
+    }
+
+    pub(super) fn wait_until_it_answers(&self) -> Result {
+        Deadline::after(TAKEOVER)
+            .poll("a node that answers", || Ok(self.ask_within(20, &["cluster", "status"]).ok().map(drop)))
+    }
+
+    /// The file of one of its own disks.
+    pub(super) fn own_disk(&self, number: usize) -> PathBuf {
+        self.dir.join(format!("disk{number}"))
+    }
+
+    /// What it has written to its log.
+    pub(super) fn log(&self) -> Result<String> {
+        Ok(String::from_utf8_lossy(&std::fs::read(self.dir.with_extension("log"))?).into_owned())
+    }
+
     fn stop(&mut self) -> Result {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.signal("TERM")?;
@@ -180,6 +223,11 @@ impl Member {
 impl World {
     /// Starts all of it: the first node has the pool and its address.
     pub(super) fn start(context: &Context, supervised: bool) -> Result<Self> {
+        Self::with_stores(context, supervised, 1)
+    }
+
+    /// The same with so many members of etcd, which all run beside the nodes.
+    pub(super) fn with_stores(context: &Context, supervised: bool, stores: usize) -> Result<Self> {
         if context.peer || context.url.is_some() {
             return Err(Outcome::Skip("needs nodes of its own".into()));
         }
@@ -193,7 +241,7 @@ impl World {
         address.args(["-n", &beside, "address", "add", &format!("{BESIDE}/24"), "dev", "br0"]);
         run(VERB, &address)?.ok("ip address add")?;
         let ip: IpAddr = BESIDE.parse().map_err(|why| failed("address", why))?;
-        let etcd = EtcdBeside::start(beside.clone(), ip)?;
+        let etcd = EtcdBeside::start(beside.clone(), ip, stores);
         let folder = context.folder.join("shelf");
         std::fs::create_dir_all(&folder)?;
         let options = Options { iscsi: format!("{BESIDE}:3260"), netns: Some(beside), ..Options::default() };
@@ -224,10 +272,13 @@ impl World {
         let dir = context.folder.join(format!("n{number}"));
         std::fs::create_dir_all(&dir)?;
         let ip = format!("10.99.0.{}", 10 + number);
-        let identity =
-            identity(authority, &self.etcd.etcd, number, &format!("{ip}:7400"), &format!("{ip}:7401"))?;
+        let access = self.etcd.with(|etcd| access(etcd))?;
+        let (link, api) = (format!("{ip}:7400"), format!("{ip}:7401"));
+        let identity = identity(authority, access, number, &link, &api)?;
         identity.create(&dir.join(CLUSTER_DIR)).map_err(|why| failed("identity", why))?;
-        let mut config = "schema = 1\n\n[smb]\nlisten = [\"0.0.0.0:445\"]\n".to_owned();
+        let mut config = format!(
+            "schema = 1\n\n[smb]\nlisten = [\"0.0.0.0:445\"]\n\n[[portal]]\naddress = \"{ip}:3260\"\ngroup = 1\n"
+        );
         for unit in units {
             config.push_str(&format!("\n[[disk]]\nid = \"{unit}\"\n"));
         }
@@ -258,10 +309,20 @@ impl World {
     }
 
     /// Their store does not answer for so long.
-    pub(super) fn store_stalls(&self, time: Duration) {
-        self.etcd.etcd.freeze(0);
-        pause(time);
-        self.etcd.etcd.thaw(0);
+    pub(super) fn store_stalls(&self, time: Duration) -> Result {
+        self.store(move |etcd| {
+            etcd.freeze(0);
+            pause(time);
+            etcd.thaw(0);
+        })
+    }
+
+    /// Does something with their store.
+    pub(super) fn store<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Etcd) -> T + Send + 'static,
+    ) -> Result<T> {
+        self.etcd.with(work)
     }
 
     /// Where clients are.
@@ -285,6 +346,57 @@ impl World {
             Ok(owner.is_some_and(|owner| owner.has_address().unwrap_or(false)).then_some(()))
         })?;
         Ok(found)
+    }
+
+    /// Pulls a node's cable, or puts it back.
+    pub(super) fn cable(&self, node: usize, what: &str) -> Result {
+        admin(&[what, &self.net.0, &(node + 1).to_string()])
+    }
+
+    fn on(&self, node: usize, words: &[&str]) -> Result {
+        let mut there = command("ip");
+        there.args(["netns", "exec", &format!("{}-n{}", self.net.0, node + 1)]).args(words);
+        run(VERB, &there)?.ok(&words.join(" ")).map(drop)
+    }
+
+    /// A node's machine drops what a rule of iptables says.
+    pub(super) fn filter(&self, node: usize, rule: &[&str]) -> Result {
+        self.on(node, &[&["iptables", "-w"], rule, &["-j", "DROP"]].concat())
+    }
+
+    /// It drops nothing any more.
+    pub(super) fn unfilter(&self, node: usize) -> Result {
+        self.on(node, &["iptables", "-w", "-F"])
+    }
+
+    /// It does not reach etcd.
+    pub(super) fn without_store(&self, node: usize) -> Result {
+        self.filter(node, &["-A", "OUTPUT", "-d", BESIDE, "-p", "tcp", "--dport", "20000:29999"])
+    }
+
+    /// It does not reach the shared disks.
+    pub(super) fn without_disks(&self, node: usize) -> Result {
+        self.filter(node, &["-A", "OUTPUT", "-d", BESIDE, "-p", "tcp", "--dport", "3260"])
+    }
+
+    /// Two nodes do not reach each other.
+    pub(super) fn apart(&self, one: usize, other: usize) -> Result {
+        for (here, there) in [(one, other), (other, one)] {
+            self.filter(here, &["-A", "OUTPUT", "-d", &format!("10.99.0.{}", 11 + there)])?;
+        }
+        Ok(())
+    }
+
+    /// A fifth of what the machine sends is lost.
+    pub(super) fn bad_line(&self, node: usize) -> Result {
+        let chance = ["-m", "statistic", "--mode", "random", "--probability", "0.2"];
+        self.filter(node, &[&["-A", "OUTPUT", "-o", "eth0"], &chance[..]].concat())
+    }
+
+    /// A fault of a node's own disk.
+    pub(super) fn own_disk(&self, node: usize, kind: &str) -> Result<String> {
+        let node = &self.nodes[node];
+        node.ask_within(20, &["disk", "fault", &node.own_disk(0).display().to_string(), kind])
     }
 
     /// Waits until all nodes take part again, and nobody but the owner has the address.

@@ -9,6 +9,7 @@ mod ceph;
 mod choosing_disks;
 mod cluster;
 mod cluster_demo;
+mod cluster_faults;
 mod config;
 mod disk_images;
 mod disks;

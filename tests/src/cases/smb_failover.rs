@@ -250,7 +250,7 @@ pub(super) fn handles(context: &Context) -> Result {
     world.named("n2")?.kill()?;
     held.come_back(&world, begun, "kill -9, nobody starts it again")?;
     // While the owner says who is connected: it has to say it again.
-    world.store_stalls(STALL);
+    world.store_stalls(STALL)?;
     let owner = world.owner("n2")?;
     world.smbclient(&format!("get file {}", context.folder.join("back").display()))?;
     ensure(std::fs::read(&file)? == std::fs::read(context.folder.join("back"))?, || "another file".into())?;

@@ -68,6 +68,13 @@ pub const CASES: &[Case] = &[
         run: cluster::takes_over,
     },
     Case {
+        name: "cluster-faults",
+        about: "processes, cables, etcd and disks fail, one or two at a time, under load that notices each lost, hidden or late write",
+        ci: false,
+        guest: false,
+        run: cluster_faults::run,
+    },
+    Case {
         name: "bus",
         about: "a pool over the own disks of three nodes: one is killed under load and comes back, only dirty regions are copied; the owner is killed",
         ci: true,

@@ -223,6 +223,12 @@ impl Etcd {
         &self.authority
     }
 
+    /// The members that have not been killed.
+    #[must_use]
+    pub fn running(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|number| self.members[*number].child.is_some()).collect()
+    }
+
     /// Ends a member as `kill -9` does.
     pub fn kill(&mut self, number: usize) {
         if let Some(mut child) = self.members[number].child.take() {

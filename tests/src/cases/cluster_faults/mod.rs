@@ -1,0 +1,225 @@
+//! Everything that may happen to a cluster happens to three nodes in network namespaces, one or two things at a time, again and again:
+//! processes, cables, etcd, disks, orders of an administrator. Meanwhile two LUNs are written and read through all nodes, one on disks that all
+//! nodes share and are fenced from, one on the own disks of the nodes. No acknowledged write may be lost, hidden or overwritten by one that
+//! comes late (`registers.rs`); and when everything is over, all of it must be served again without help.
+
+mod chance;
+mod faults;
+mod registers;
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::Context;
+use super::cluster::{failed, now};
+use super::failover::{POOL, World};
+use crate::process::{Deadline, need, pause};
+use crate::{Result, ensure, note};
+
+use chance::Chance;
+use faults::{Fault, NODES, STORES};
+use registers::Registers;
+
+/// The pool on the nodes' own disks.
+const BUS: &str = "bus";
+const TARGET: &str = "iqn.2026-11.test.holdfast";
+const DISK: u64 = 4 << 30;
+/// How long things happen.
+const LONG: Duration = Duration::from_secs(1200);
+const SHORT: Duration = Duration::from_secs(150);
+/// Everything is served again, on a machine that does much else.
+const BACK: Duration = Duration::from_secs(180);
+/// All copies are there again.
+const REDUNDANT: Duration = Duration::from_secs(300);
+
+/// A pool on own disks, and a LUN on each pool; their addresses at each node.
+fn make(world: &World) -> Result<Vec<Vec<String>>> {
+    let first = &world.nodes[0];
+    let mut create = vec!["pool".to_owned(), "create".to_owned(), BUS.to_owned(), "--yes".to_owned()];
+    for node in &world.nodes {
+        std::fs::File::create(node.own_disk(0))?.set_len(DISK)?;
+        create.push(format!("{}:{}", node.name, node.own_disk(0).display()));
+    }
+    first.ask(&create.iter().map(String::as_str).collect::<Vec<_>>())?;
+    first.ask(&["volume", "create", "b", "--pool", BUS, "--size", "1G", "--resiliency", "mirror2"])?;
+    first.ask(&["initiator-group", "create", "all", "--any"])?;
+    let mut urls = Vec::new();
+    for (volume, lun) in [("v", "shared"), ("b", "own")] {
+        let target = format!("{TARGET}:{lun}");
+        first.ask(&["target", "create", &target])?;
+        first.ask(&["lun", "create", lun, "--volume", volume, "--size", "64M"])?;
+        first.ask(&["lun", "map", lun, "--target", &target, "--group", "all", "--number", "0"])?;
+        urls.push((0..NODES).map(|node| format!("iscsi://10.99.0.{}:3260/{target}/0", 11 + node)).collect());
+    }
+    Ok(urls)
+}
+
+/// Runs in the clients' namespace, and stays there.
+fn as_client(namespace: &str, work: impl FnOnce()) -> Result {
+    let place = std::fs::File::open(format!("/run/netns/{namespace}"))?;
+    move_into_link_name_space(std::os::fd::AsFd::as_fd(&place), Some(LinkNameSpaceType::Network))
+        .map_err(|why| failed("namespace", why))?;
+    work();
+    Ok(())
+}
+
+pub(super) fn run(context: &Context) -> Result {
+    need("iptables", "iptables")?;
+    let mut world = World::with_stores(context, true, STORES)?;
+    let urls = make(&world)?;
+    let luns: Vec<Registers> =
+        ["shared", "own"].into_iter().zip(urls).map(|(name, urls)| Registers::new(name, urls)).collect();
+    let namespace = world.clients();
+    let (namespace, luns) = (namespace.as_str(), luns.as_slice());
+    let done = std::thread::scope(|scope| {
+        for lun in luns {
+            scope.spawn(move || as_client(namespace, || lun.write()));
+            for from in 0..2 {
+                scope.spawn(move || as_client(namespace, || lun.read(from)));
+            }
+        }
+        let done = happen(context, &mut world, luns);
+        luns.iter().for_each(Registers::end);
+        done
+    });
+    done?;
+    at_the_end(&world, luns)?;
+    world.finish()
+}
+
+/// Lets things happen, as long as there is time.
+fn happen(context: &Context, world: &mut World, luns: &[Registers]) -> Result {
+    let seed = now();
+    note!("     seed {seed}");
+    let mut chance = Chance::new(seed);
+    let time = Deadline::after(if context.full { LONG } else { SHORT });
+    served(world, luns)?;
+    for round in 0.. {
+        if time.left().is_zero() {
+            break;
+        }
+        let owner = world.owner("").ok().and_then(|name| world.nodes.iter().position(|n| n.name == name));
+        let mut faults = vec![Fault::draw(&mut chance, owner)];
+        if chance.one_in(3) {
+            faults.push(Fault::draw(&mut chance, owner));
+        }
+        let beside = order(world, &mut chance, round);
+        let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        let told = format!("{}{beside}", told.join(", then "));
+        let happened = one_round(context, world, luns, &mut chance, &faults, round);
+        happened.map_err(|why| failed(&format!("round {round} ({told})"), why))?;
+        let counts: Vec<_> = luns.iter().map(Registers::counts).collect();
+        note!("     round {round}: {told}; writes, reads, in vain: {counts:?}");
+    }
+    Ok(())
+}
+
+fn one_round(
+    context: &Context,
+    world: &mut World,
+    luns: &[Registers],
+    chance: &mut Chance,
+    faults: &[Fault],
+    round: usize,
+) -> Result {
+    let mut ends = Vec::new();
+    let mut passed = 0;
+    for fault in faults {
+        let wait = if ends.is_empty() { 0 } else { chance.below(3_000) as u64 };
+        pause(Duration::from_millis(wait));
+        passed += wait;
+        fault.begin(world)?;
+        ends.push((passed + fault.lasts, *fault));
+    }
+    ends.sort_by_key(|(end, _)| *end);
+    for (end, fault) in ends {
+        pause(Duration::from_millis(end.saturating_sub(passed)));
+        passed = passed.max(end);
+        fault.end(world)?;
+    }
+    faults::all_over(world)?;
+    served(world, luns)?;
+    share(context, world, chance, round)?;
+    luns.iter().try_for_each(Registers::sound)?;
+    for node in &world.nodes {
+        ensure(!node.log()?.contains("panicked at"), || format!("{} has panicked", node.name))?;
+    }
+    Ok(())
+}
+
+/// Something that an administrator, or the cluster by itself, does at the same time; in words.
+fn order(world: &World, chance: &mut Chance, round: usize) -> &'static str {
+    let node = &world.nodes[chance.below(NODES)];
+    let name = format!("snap{round}");
+    // Whether a cluster in trouble does it is its own affair.
+    let ask = |words: &[&str]| drop(node.ask_within(20, words));
+    match chance.below(6) {
+        0 => {
+            ask(&["pool", "scrub", POOL]);
+            ask(&["pool", "scrub", BUS]);
+            ", beside a scrub"
+        }
+        1 => {
+            ask(&["snapshot", "create", "v:", &name]);
+            ask(&["snapshot", "delete", "v", &name, "--yes"]);
+            ", beside a snapshot's deletion"
+        }
+        2 => {
+            ask(&["initiator-group", "create", &format!("g{round}"), "--any"]);
+            ask(&["qos", "policy", "create", &format!("q{round}"), "--max-iops", "100000"]);
+            ", beside changes of the configuration"
+        }
+        3 => {
+            ask(&["cluster", "rebalance"]);
+            ", beside balancing"
+        }
+        _ => "",
+    }
+}
+
+/// Waits until all nodes take part, and both LUNs are written and read again.
+fn served(world: &World, luns: &[Registers]) -> Result {
+    world.settled()?;
+    let before: Vec<_> = luns.iter().map(Registers::counts).collect();
+    Deadline::after(BACK).poll("LUNs that are served again", || {
+        let go_on = luns.iter().zip(&before).all(|(lun, before)| {
+            let now = lun.counts();
+            now.0 > before.0 && now.1 > before.1
+        });
+        Ok(go_on.then_some(()))
+    })
+}
+
+/// A file goes into the share and comes back, at the service address.
+fn share(context: &Context, world: &World, chance: &mut Chance, round: usize) -> Result {
+    let (out, back) = (context.folder.join("out"), context.folder.join("back"));
+    let content: Vec<u8> = (0..100_000).map(|_| chance.below(256) as u8).collect();
+    std::fs::write(&out, &content)?;
+    let name = format!("file{}", round % 8);
+    let shown = |path: &Path| path.display().to_string();
+    Deadline::after(BACK).poll("the share to be served again", || {
+        let put = world.smbclient(&format!("put {} {name}", shown(&out)));
+        Ok(put.is_ok().then_some(()))
+    })?;
+    world.smbclient(&format!("get {name} {}", shown(&back)))?;
+    ensure(std::fs::read(&back)? == content, || format!("{name} is another file"))
+}
+
+/// All copies are there again, and equal; structures are sound.
+fn at_the_end(world: &World, luns: &[Registers]) -> Result {
+    luns.iter().try_for_each(Registers::sound)?;
+    for pool in [POOL, BUS] {
+        Deadline::after(REDUNDANT).poll(&format!("all copies of pool {pool}"), || {
+            let Ok(shown) = world.nodes[0].ask(&["pool", "show", pool, "--json"]) else { return Ok(None) };
+            let shown: serde_json::Value = serde_json::from_str(&shown).map_err(|why| failed("JSON", why))?;
+            Ok((shown["redundancy"] == "full" && shown["disks_missing"] == 0).then_some(()))
+        })?;
+        world.nodes[0].ask(&["pool", "check", pool, "--deep"])?;
+    }
+    for volume in ["v", "b"] {
+        world.nodes[0].ask(&["volume", "check", volume])?;
+    }
+    Ok(())
+}
