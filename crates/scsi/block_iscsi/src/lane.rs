@@ -177,10 +177,18 @@ impl Lane {
         }
     }
 
-    /// Puts jobs back, before all others.
+    /// Puts jobs back, before all others. They end where nothing is taken any more: another lane may have found meanwhile that the target is
+    /// gone, and nobody would ever look for them here.
     pub(crate) fn put_back(&self, jobs: Vec<Job>) {
-        let mut queue = self.jobs.lock();
-        jobs.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
+        let closed = {
+            let mut queue = self.jobs.lock();
+            let Some(closed) = &queue.closed else {
+                jobs.into_iter().rev().for_each(|job| queue.jobs.push_front(job));
+                return;
+            };
+            closed.clone()
+        };
+        jobs.into_iter().for_each(|job| job.fail(closed.kind, &closed.why));
     }
 
     /// Ends all that waits, and all that comes.
@@ -192,5 +200,22 @@ impl Lane {
         };
         jobs.into_iter().for_each(|job| job.fail(kind, why));
         self.work.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_back_when_the_disk_is_gone_ends() {
+        let lane = Arc::new(Lane::default());
+        let mut waits = lane.submit(Order::new(&[0; 6], Data::None));
+        let job = lane.take().expect("it was submitted");
+        lane.close(BlockErrorKind::Gone, "the target stays away");
+        lane.put_back(vec![job]);
+        let ended = waits.try_recv().expect("nobody would look for it any more");
+        assert!(matches!(ended, Err(Failure { kind: BlockErrorKind::Gone, .. })), "{ended:?}");
+        assert_eq!(lane.load(), 0);
     }
 }
