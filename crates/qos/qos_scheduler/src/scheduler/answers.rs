@@ -136,6 +136,9 @@ impl<T> Scheduler<T> {
         let mut left = self.depth().saturating_sub(1);
         for index in &self.seen {
             let class = &self.classes[*index as usize];
+            if class.opens() > self.clock {
+                continue;
+            }
             let under_way = class.window.nanos.saturating_add(span / 2) / span;
             if class.terms.min_iops.is_some() && under_way > 0 && self.keepers.len() < KEEPERS {
                 let places = left.min(u32::try_from(under_way).unwrap_or(u32::MAX));

@@ -50,6 +50,8 @@ impl<T> Scheduler<T> {
             return false;
         }
         slot.alive = false;
+        // Its number may be another one's soon.
+        self.keepers.retain(|(class, _)| *class != index);
         slot.generation = slot.generation.wrapping_add(1);
         self.free_classes.push(index);
         true
