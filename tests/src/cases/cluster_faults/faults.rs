@@ -11,6 +11,8 @@ use crate::process::pause;
 pub(super) const NODES: usize = 3;
 /// Members of etcd.
 pub(super) const STORES: usize = 3;
+/// Names of kinds of faults with commas between, in the environment: only these happen.
+const ONLY: &str = "HOLDFAST_FAULTS";
 /// A cable that comes and goes: so often, and how long each time.
 const FLAPS: usize = 6;
 const FLAP: Duration = Duration::from_millis(600);
@@ -98,10 +100,17 @@ impl std::fmt::Display for Fault {
     }
 }
 
+/// Those that may be drawn: all of them, or what is named in the environment for who looks for the cause of something.
+fn kinds() -> Vec<(Kind, usize)> {
+    let only = std::env::var(ONLY).unwrap_or_default();
+    let named = |kind: Kind| only.split(',').any(|name| name == format!("{kind:?}"));
+    KINDS.iter().copied().filter(|(kind, _)| only.is_empty() || named(*kind)).collect()
+}
+
 impl Fault {
     /// Draws one; the owner of the pool is hit half of the time.
     pub(super) fn draw(chance: &mut Chance, owner: Option<usize>) -> Self {
-        let kind = chance.one_of(KINDS);
+        let kind = chance.one_of(&kinds());
         let one = owner.filter(|_| chance.one_in(2)).unwrap_or_else(|| chance.below(NODES));
         let mut nodes = [false; NODES];
         nodes[one] = true;

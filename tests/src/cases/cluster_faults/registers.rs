@@ -141,6 +141,22 @@ fn content(number: usize, value: u64) -> Vec<u8> {
     one.repeat(SIZE / one.len())
 }
 
+/// The oldest value in what was read of a register, or the first part (number, value) that cannot be there.
+fn seen(number: u64, (low, high): (u64, u64), data: &[u8]) -> std::result::Result<u64, (u64, u64)> {
+    let mut oldest = high;
+    for part in data.chunks_exact(16) {
+        let word = |at: usize| u64::from_le_bytes(part[at..at + 8].try_into().unwrap_or_default());
+        let (found, value) = (word(0), word(8));
+        // Nobody has written it yet.
+        let empty = (found, value) == (0, 0);
+        if !(found == number || empty) || value < low || value > high {
+            return Err((found, value));
+        }
+        oldest = oldest.min(value);
+    }
+    Ok(oldest)
+}
+
 impl Registers {
     pub(super) fn new(name: &str, urls: Vec<String>) -> Self {
         let registers = (0..REGISTERS).map(|_| Mutex::default()).collect();
@@ -202,26 +218,15 @@ impl Registers {
         let answer = client.try_here(&cdb, Transfer::In(SIZE as u32), &[])?;
         let high = self.with(number, |register| register.begun);
         self.reads.fetch_add(1, Ordering::Relaxed);
-        let mut least = u64::MAX;
-        for part in answer.data.chunks_exact(16) {
-            let word = |at: usize| u64::from_le_bytes(part[at..at + 8].try_into().unwrap_or_default());
-            let (found, value) = (word(0), word(8));
-            // Nobody has written it yet.
-            let empty = (found, value) == (0, 0);
-            if !(found == number as u64 || empty) || value < low || value > high {
-                self.tell(format!(
-                    "{}: register {number} read at node {} is ({found}, {value}); acknowledged or read before: {low}, begun: {high}",
-                    self.name,
-                    node + 1
-                ));
-                break;
-            }
-            least = least.min(value);
+        match seen(number as u64, (low, high), &answer.data) {
+            // A read beside a write may see parts of both: what is seen for good is the older one.
+            Ok(value) => self.with(number, |register| register.seen = register.seen.max(value)),
+            Err(wrong) => self.tell(format!(
+                "{}: register {number} read at node {} is {wrong:?}; acknowledged or read before: {low}, begun: {high}",
+                self.name,
+                node + 1
+            )),
         }
-        // A read beside a write may see parts of both: what is seen for good is the older one.
-        self.with(number, |register| {
-            register.seen = register.seen.max(if least == u64::MAX { 0 } else { least })
-        });
         Ok(())
     }
 
@@ -247,5 +252,25 @@ impl Registers {
     pub(super) fn sound(&self) -> Result {
         let wrong = self.wrong.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if wrong.is_empty() { Ok(()) } else { Err(Outcome::Fail(wrong.join("\n"))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{content, seen};
+
+    #[test]
+    fn what_is_lost_late_or_of_somebody_else_is_noticed() {
+        let read = content(7, 20);
+        assert_eq!(seen(7, (18, 21), &read), Ok(20));
+        assert_eq!(seen(7, (20, 20), &read), Ok(20));
+        assert_eq!(seen(7, (21, 22), &read), Err((7, 20)), "an acknowledged write is lost");
+        assert_eq!(seen(7, (18, 19), &read), Err((7, 20)), "nobody has written that");
+        assert_eq!(seen(6, (18, 21), &read), Err((7, 20)), "another register");
+        let torn = [&read[..2048], &content(7, 21)[2048..]].concat();
+        assert_eq!(seen(7, (20, 21), &torn), Ok(20), "beside a write");
+        assert_eq!(seen(7, (21, 21), &torn), Err((7, 20)), "after it");
+        assert_eq!(seen(7, (0, 0), &[0; 4096]), Ok(0), "never written");
+        assert_eq!(seen(7, (1, 1), &[0; 4096]), Err((0, 0)), "zeros in its place");
     }
 }
