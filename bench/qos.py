@@ -130,7 +130,10 @@ def fairness(node, rows):
     try:
         kinds = ((4, 4096), (8, 8192), (64, 16384), (256, 65536))
         loads = [Load(range(2 + 8 * n, 10 + 8 * n), depth, size) for n, (depth, size) in enumerate(kinds)]
+        time.sleep(SECONDS / 2)
+        print("fairness", json.loads(node.cli("--json", "qos", "volume", "list"))["items"][0], file=sys.stderr, flush=True)
         rates = [rate for load in loads for rate in load.by_lun()]
+        print([round(rate) for rate in rates], file=sys.stderr, flush=True)
     finally:
         serial(node, 0)
     jain = sum(rates) ** 2 / (len(rates) * sum(rate * rate for rate in rates))

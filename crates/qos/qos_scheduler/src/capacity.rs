@@ -22,9 +22,11 @@
 //! * A volume that answers nothing has all its places back: what is never answered holds back nobody by this.
 
 mod latency;
+mod rate;
 
 use crate::Kind;
 use latency::{Latencies, Means};
+use rate::Rate;
 
 const MS: u64 = 1_000_000;
 /// A window ends after this, if it has enough answers.
@@ -131,8 +133,8 @@ struct Trial {
     doubts: u32,
     /// What the volume must still do of what it can, in thousandths.
     left: u64,
-    /// What it did before, in normalised I/Os per second.
-    rate: u64,
+    /// What the volume did before.
+    rate: Rate,
     /// Mean latencies before it.
     before: Means,
 }
@@ -159,8 +161,8 @@ pub(crate) struct Capacity {
     believed: (u64, u32),
     /// It has shown that they would cost too much.
     costly: bool,
-    /// Normalised I/Os per second that the volume did lately with all places.
-    free_rate: u64,
+    /// What the volume did before the first of the cuts that hold back now.
+    can: Rate,
     /// Somebody has suffered in the window before.
     suffers: bool,
     /// Cuts for a missed minimum that were not enough; fewer again with each window in which none is missed.
@@ -409,6 +411,9 @@ impl Capacity {
         }
         let before = self.latencies.means();
         let rate = self.rate(now);
+        if self.held.is_none() {
+            self.can = rate;
+        }
         let stale = volume.there.saturating_sub(volume.stuck);
         self.trial = Some(Trial { from: used, to, stale: u64::from(stale), doubts: 0, left, rate, before });
         self.set(to, volume.most);
@@ -438,20 +443,16 @@ impl Capacity {
 
     /// Whether a cut costs too much of what the volume can do.
     fn costs_much(&self, now: u64, trial: &Trial) -> bool {
-        let rate = self.rate(now);
-        u128::from(rate) * 1000 < u128::from(self.free_rate) * u128::from(trial.left)
+        self.rate(now).of(self.can) < trial.left
     }
 
     /// Where a large cut costs nothing at all of very little, the volume can do less than it could.
     fn learn_less(&mut self, now: u64, trial: &Trial) {
         let rate = self.rate(now);
-        let does = rate.max(trial.rate);
-        if trial.to <= trial.from - trial.from / 4
-            && u128::from(rate) * 1000 >= u128::from(trial.rate) * u128::from(COSTS_NOTHING)
-            && does < self.free_rate / 2
-        {
-            self.free_rate = self.free_rate.min(does);
-            self.learnt.units = self.learnt.units.min(does);
+        let large = trial.to <= trial.from - trial.from / 4;
+        if large && rate.of(trial.rate) >= COSTS_NOTHING && rate.of(self.can) < 500 {
+            self.can = rate;
+            self.learnt.units = self.learnt.units.min(rate.units);
         }
     }
 
@@ -466,21 +467,13 @@ impl Capacity {
             || self.latencies.against(&trial.before).is_some_and(|permille| permille > enough)
     }
 
-    /// Normalised I/Os per second of the present window.
-    fn rate(&self, now: u64) -> u64 {
-        let span = now.saturating_sub(self.started).max(1);
-        let rate = u128::from(self.units) * u128::from(1000 * MS) / u128::from(span);
-        u64::try_from(rate).unwrap_or(u64::MAX)
+    /// What the volume has done in the present window.
+    fn rate(&self, now: u64) -> Rate {
+        Rate::over(now.saturating_sub(self.started), self.answers, self.units)
     }
 
     fn learn_rate(&mut self, now: u64) {
-        let rate = self.rate(now);
-        let known = self.learnt.units;
-        if rate > self.free_rate {
-            self.free_rate = rate;
-        } else if self.held.is_none() && self.trial.is_none() {
-            self.free_rate = towards(self.free_rate, rate);
-        }
+        let (rate, known) = (self.rate(now).units, self.learnt.units);
         // With less at it than it needs it does less than it can; so it may while others are held back.
         let shows_all = self.is_crowded() && self.trial.is_none() && (self.held.is_none() || known == 0);
         if shows_all {
