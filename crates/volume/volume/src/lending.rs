@@ -12,16 +12,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use file_store::StoreError;
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 
-use crate::clusters::{ROW, StreamKey, lay_out, no_space};
-use crate::database::Session;
+use crate::clusters::{ROW, lay_out, no_space};
 use crate::extents::Extent;
 use crate::free::Run;
+use crate::lent::REST;
+use crate::session::Session;
+use crate::tables::StreamKey;
 
 /// Clusters that are made ready at once, at most: 4 MiB.
 const READY_MAX: usize = 64;
@@ -30,25 +31,8 @@ const HOLES_MIN: usize = 8;
 const HOLES_MAX: usize = 256;
 /// Whoever wants more than this gets runs, in a batch of its own: it is long, and so is what it does.
 pub(crate) const FEW: u64 = 4;
-/// How long those that are ready wait for somebody to want them.
-pub(crate) const REST: Duration = Duration::from_secs(1);
 /// None is made ready unless so many times as many are free.
 const FREE_PART: u64 = 16;
-
-/// Clusters that are ready.
-#[derive(Debug, Default)]
-pub(crate) struct Lent {
-    /// With the number of the change that has put them into the list.
-    ready: Vec<(u64, u64)>,
-    /// How many are made ready next time: more while they are wanted.
-    more: usize,
-    /// The same of those for holes.
-    more_for_holes: usize,
-    /// Runs that are being filled, with those that are ready.
-    filling: Arc<Mutex<BTreeSet<u64>>>,
-    /// When some were wanted last.
-    wanted: Monotonic,
-}
 
 impl Session<'_> {
     /// Clusters to be filled, in the list of freed ones and in `filling`.
