@@ -35,11 +35,17 @@ impl Core {
 
     /// A name is not there any more: removed, or renamed.
     pub(crate) fn name_gone(&self, directory: FileId, long: &str) {
-        self.tunnel.lock().gone(directory, long, self.clock.now());
+        let Some(short) = alias(long) else { return };
+        let now = self.clock.now();
+        self.tunnel.lock().gone(directory, short, long, now);
     }
 
     /// The long name that a file gets which is made under the short name of one that just went.
     pub(crate) fn name_again(&self, directory: FileId, short: &str) -> Option<String> {
-        self.tunnel.lock().again(directory, short, self.clock.now())
+        if !may_be_alias(short) {
+            return None;
+        }
+        let now = self.clock.now();
+        self.tunnel.lock().again(directory, short, now)
     }
 }

@@ -98,8 +98,7 @@ pub(crate) struct Tunnel(VecDeque<Gone>);
 
 impl Tunnel {
     /// A name is not there any more: removed, or renamed.
-    pub(crate) fn gone(&mut self, directory: FileId, long: &str, now: Monotonic) {
-        let Some(short) = alias(long) else { return };
+    pub(crate) fn gone(&mut self, directory: FileId, short: String, long: &str, now: Monotonic) {
         let until = Monotonic(now.0.saturating_add(TUNNEL_TIME.as_nanos() as u64));
         if self.0.len() >= TUNNEL_MAX {
             self.0.pop_front();
@@ -109,9 +108,6 @@ impl Tunnel {
 
     /// The long name that a file gets which is made under the short name of one that just went.
     pub(crate) fn again(&mut self, directory: FileId, short: &str, now: Monotonic) -> Option<String> {
-        if !may_be_alias(short) {
-            return None;
-        }
         self.0.retain(|gone| gone.until > now);
         let same = |gone: &Gone| gone.directory == directory && gone.short.eq_ignore_ascii_case(short);
         let at = self.0.iter().rposition(same)?;
