@@ -1,15 +1,16 @@
 //! `holdfast disk …`.
 
+mod fault;
+
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
 use control_api::{Disk, DiskSelect, DiskUpdate, List, MediaType, RescanReport, Selector};
 use control_client::Query;
 
+use crate::absolute_path::{here_one, here_selected};
 use crate::context::Context;
 use crate::error::CliResult;
-use crate::fault;
-use crate::pool::{here_one, here_selected};
 use crate::table::{Table, or_dash, word};
 use crate::units::{bytes, many};
 

@@ -10,6 +10,7 @@
 #[macro_use]
 mod output;
 
+mod absolute_path;
 mod api;
 mod audit;
 mod cache;
@@ -25,7 +26,6 @@ mod demo_share;
 mod disk;
 mod disk_image;
 mod error;
-mod fault;
 mod file;
 mod finding;
 mod group;

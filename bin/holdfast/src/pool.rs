@@ -14,6 +14,7 @@ use control_api::{
 };
 use control_client::{Query, segment};
 
+use crate::absolute_path::{here, here_one, here_selected};
 use crate::context::Context;
 use crate::error::{CliError, CliResult};
 use crate::table::{Table, or_dash, word};
@@ -369,35 +370,6 @@ async fn let_go(context: &Context, pool: &str, how: &str) -> CliResult {
 
 fn on_disk(pool: &str, verb: &str, disk: &str) -> Query {
     Query::new(format!("/pools/{}/{verb}", segment(pool))).with("disk", &here_one(disk.to_owned()))
-}
-
-/// A path here is another one for the node, which may run elsewhere in the file system: makes it absolute. What is no path here
-/// is a name that the node knows; a lost disk has a path at which nothing is. The last part stays: a link may be the disk's name.
-pub(crate) fn here_one(disk: String) -> String {
-    if control_api::is_unit(&disk) {
-        return disk;
-    }
-    match std::path::absolute(&disk) {
-        Ok(path) if path.exists() || disk.contains('/') => {
-            let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
-            let whole = folder.zip(path.file_name()).map(|(folder, name)| folder.join(name));
-            whole.unwrap_or(path).to_string_lossy().into_owned()
-        }
-        _ => disk,
-    }
-}
-
-/// The same for selectors, whose paths may have wildcards.
-pub(crate) fn here_selected(select: Vec<Selector>) -> Vec<Selector> {
-    let here = |pattern: String| {
-        // Without a directory, `*` may be meant to stand for one.
-        if pattern.starts_with('*') { pattern } else { here_one(pattern) }
-    };
-    select.into_iter().map(|selector| selector.with_disks(here)).collect()
-}
-
-fn here(disks: Vec<String>) -> Vec<String> {
-    disks.into_iter().map(here_one).collect()
 }
 
 fn print(pools: &[OnNode<Pool>]) {

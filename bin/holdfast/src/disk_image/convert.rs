@@ -9,8 +9,8 @@ use indicatif::ProgressBar;
 use shard_runtime::{Entropy, SystemEntropy};
 use vhdx::{Image, Mode, Opening};
 
-use super::{ConvertArgs, Format, Kind, done};
-use super::{files, foreign};
+use super::format::Format;
+use super::{ConvertArgs, Kind, done, files, format};
 use crate::error::{CliError, CliResult};
 use crate::progress;
 use crate::units::bytes;
@@ -163,8 +163,8 @@ fn data_in(piece: &[u8]) -> Vec<(usize, usize)> {
 /// When one cannot be read, or the other not be made.
 pub(super) async fn run(args: ConvertArgs, json: bool) -> CliResult {
     let said = args.from_format;
-    let format = foreign::target(&args.to, args.format)?;
-    let from = match said.unwrap_or_else(|| files::format_of(&args.from)) {
+    let format = format::target(&args.to, args.format)?;
+    let from = match said.unwrap_or_else(|| format::format_of(&args.from)) {
         Format::Raw => {
             let file = files::raw(&args.from, said.is_some()).await?;
             let size = file.size();

@@ -3,8 +3,7 @@
 use shard_runtime::SystemEntropy;
 use vhdx::{CreateOptions, Mode, ParentLocator};
 
-use super::{CreateArgs, Kind, Shape, done};
-use super::{files, foreign};
+use super::{CreateArgs, Kind, Shape, done, files, format};
 use crate::error::{CliError, CliResult};
 use crate::units::bytes;
 
@@ -42,7 +41,7 @@ impl Shape {
 /// # Errors
 /// When it cannot be made.
 pub(super) async fn run(args: CreateArgs, json: bool) -> CliResult {
-    foreign::new_image(&args.image)?;
+    format::new_image(&args.image)?;
     let usual = if args.parent.is_some() { Kind::Differencing } else { Kind::Dynamic };
     let options = match (args.kind.unwrap_or(usual), &args.parent) {
         (Kind::Differencing, Some(path)) => {

@@ -9,7 +9,7 @@ use local_file::{LocalFile, Purpose};
 use shard_runtime::{Entropy, SystemEntropy};
 use vhdx::{Finder, Finding, Found, Image, ImageError, ImageErrorKind, Mode, open_chain};
 
-use super::{Format, Parents, foreign};
+use super::{Parents, foreign};
 use crate::error::{CliError, CliResult};
 use crate::part_file::PartFile;
 
@@ -35,15 +35,6 @@ pub(super) fn file(path: &Path, purpose: Purpose) -> CliResult<Arc<dyn OpenFile>
     opened
         .map(|file| file as Arc<dyn OpenFile>)
         .map_err(|error| CliError::here(format!("{}: {error}", path.display())))
-}
-
-/// What a file is by its name.
-pub(super) fn format_of(path: &Path) -> Format {
-    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    match ending.as_deref() {
-        Some("vhdx" | "avhdx") => Format::Vhdx,
-        _ => Format::Raw,
-    }
 }
 
 /// Opens a raw file to be read. Who writes to a raw disk may make it look like an image that has a file of this machine for its
@@ -270,18 +261,5 @@ mod tests {
         assert!(find(true, "nobody").expect_err("missing").contains("missing"));
         // Not waited for.
         assert!(find(true, "pipe").expect_err("no file").contains("not a plain file"));
-    }
-
-    #[test]
-    fn formats_come_from_names() {
-        for (name, format) in [
-            ("a.vhdx", Format::Vhdx),
-            ("a.VHDX", Format::Vhdx),
-            ("a.avhdx", Format::Vhdx),
-            ("a.raw", Format::Raw),
-            ("vhdx", Format::Raw),
-        ] {
-            assert_eq!(format_of(Path::new(name)), format, "{name}");
-        }
     }
 }

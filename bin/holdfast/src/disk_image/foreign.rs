@@ -5,10 +5,6 @@ use std::path::Path;
 use aligned_buffer::IoBuf;
 use file_store::OpenFile;
 
-use super::Format;
-use super::files::format_of;
-use crate::error::{CliError, CliResult};
-
 /// How files of other formats begin.
 const STARTS: [(&[u8], &str); 7] = [
     (b"QFI\xfb", "qcow2"),
@@ -25,7 +21,7 @@ const VHD: &[u8] = b"conectix";
 const VHD_FOOTERS: [u64; 2] = [512, 511];
 
 /// The other format that a name stands for.
-fn by_name(path: &Path) -> Option<&'static str> {
+pub(super) fn by_name(path: &Path) -> Option<&'static str> {
     let ending = path.extension()?.to_string_lossy().to_ascii_lowercase();
     match ending.as_str() {
         "qcow" | "qcow2" => Some("qcow2"),
@@ -59,37 +55,6 @@ pub(super) async fn by_content(file: &dyn OpenFile) -> Result<Option<&'static st
     Ok(None)
 }
 
-/// What a file that is to be made becomes: what was said, or what its name stands for.
-///
-/// # Errors
-/// When its name stands for a format that is not written.
-pub(super) fn target(to: &Path, said: Option<Format>) -> CliResult<Format> {
-    match (said, by_name(to)) {
-        (Some(said), _) => Ok(said),
-        (None, None) => Ok(format_of(to)),
-        (None, Some(other)) => Err(CliError::Usage(format!(
-            "{} is the name of a {other} file, and only raw and VHDX files are written\nName it .vhdx or .raw; `qemu-img convert` makes a {other} file of either.",
-            to.display()
-        ))),
-    }
-}
-
-/// A new image gets the name of one.
-///
-/// # Errors
-/// When its name stands for something else than VHDX.
-pub(super) fn new_image(image: &Path) -> CliResult {
-    target(image, None)?;
-    let ending = image.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    match ending.as_deref() {
-        Some("raw" | "img") => Err(CliError::Usage(format!(
-            "{} is the name of a raw disk, and this makes VHDX files: name it .vhdx\nAn empty raw disk is a plain file of its size: truncate -s SIZE FILE.",
-            image.display()
-        ))),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use local_file::{LocalFile, Purpose};
@@ -121,22 +86,6 @@ mod tests {
             }));
             shards.stop();
             assert_eq!(found.expect("done"), Ok(wanted), "{:?}", content.get(..8));
-        }
-    }
-
-    #[test]
-    fn what_is_written_has_the_name_of_it() {
-        for name in ["a.qcow2", "a.QCOW2", "a.vhd", "a.avhd", "a.vmdk", "a.vdi"] {
-            let refused = target(Path::new(name), None);
-            assert!(matches!(refused, Err(CliError::Usage(told)) if told.contains("qemu-img")), "{name}");
-            assert!(matches!(target(Path::new(name), Some(Format::Raw)), Ok(Format::Raw)), "{name}");
-            assert!(new_image(Path::new(name)).is_err(), "{name}");
-        }
-        for (name, image) in
-            [("a.vhdx", true), ("a.avhdx", true), ("a", true), ("a.raw", false), ("a.img", false)]
-        {
-            assert!(target(Path::new(name), None).is_ok(), "{name}");
-            assert_eq!(new_image(Path::new(name)).is_ok(), image, "{name}");
         }
     }
 }

@@ -4,6 +4,7 @@ mod convert;
 mod create;
 mod files;
 mod foreign;
+mod format;
 mod merge;
 mod show;
 
@@ -15,6 +16,7 @@ use control_api::Done;
 use shard_runtime::Shards;
 use vhdx::Mode;
 
+use self::format::Format;
 use crate::context::{confirm, print_json};
 use crate::error::{CliError, CliResult};
 use crate::interrupt::Interrupts;
@@ -143,15 +145,6 @@ pub(crate) struct Shape {
     /// Bytes of a physical sector: 512 or 4096.
     #[arg(long, default_value = "4096")]
     physical_sector: u32,
-}
-
-/// What a file holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// The disk's bytes one behind the other.
-    Raw,
-    /// VHDX.
-    Vhdx,
 }
 
 #[derive(Debug, Args)]

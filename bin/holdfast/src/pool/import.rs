@@ -2,7 +2,8 @@
 
 use control_api::{PoolDetail, PoolImport};
 
-use super::{here, print_detail};
+use super::print_detail;
+use crate::absolute_path::here;
 use crate::context::Context;
 use crate::error::CliResult;
 

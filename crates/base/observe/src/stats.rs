@@ -1,42 +1,11 @@
 //! Counters of I/O.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::tally::{InFlight, IoTally, IoTotals};
-use crate::{Histogram, Inspect};
-
-/// A number that only grows.
-#[derive(Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds `amount`.
-    pub fn add(&self, amount: u64) {
-        self.0.fetch_add(amount, Ordering::Relaxed);
-    }
-
-    /// The number now.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IoKind {
-    /// Reads.
-    Read,
-    /// Writes, zeroes.
-    Write,
-    /// Flushes.
-    Flush,
-    /// Unmaps.
-    Unmap,
-}
+use crate::{Counter, Histogram, Inspect, IoKind};
 
 const KINDS: usize = 4;
 

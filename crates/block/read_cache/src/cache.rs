@@ -7,23 +7,12 @@ use observe::Inspect;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::memory::{MemorySample, next_limit};
+use crate::memory::{CacheUse, MemorySample, next_limit};
 use crate::shard::{CHUNK, Shard};
 use crate::stats::{CacheCounters, DeviceStats};
 
 /// Shards of a cache: with so many, two of a hundred readers rarely meet.
 const SHARDS: usize = 64;
-
-/// What a node's cache is doing, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheUse {
-    /// The limit that was configured.
-    pub limit: u64,
-    /// The limit in force: less than the configured one while the machine is short of memory.
-    pub in_force: u64,
-    /// Memory held for pages now.
-    pub held: u64,
-}
 
 /// A read cache in memory. Devices join it by [`crate::CachedDevice::new`].
 pub struct ReadCache {

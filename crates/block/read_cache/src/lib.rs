@@ -50,9 +50,9 @@ mod stats;
 mod tests;
 
 pub use ahead::{MAX_WINDOW, ReadAhead};
-pub use cache::{CacheUse, ReadCache};
+pub use cache::ReadCache;
 pub use device::CachedDevice;
-pub use memory::MemorySample;
+pub use memory::{CacheUse, MemorySample};
 pub use stats::{CacheCounters, DeviceStats};
 
 /// What is cached and evicted, in bytes.

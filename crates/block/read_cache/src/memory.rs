@@ -1,6 +1,4 @@
-//! How short of memory the machine is, and what the cache gives back for it.
-
-use crate::cache::CacheUse;
+//! The memory that the cache has, how short of memory the machine is, and what the cache gives back for it.
 
 /// Memory that is always left to others: a sixteenth of the machine's.
 const KEEP_PART: u64 = 16;
@@ -11,6 +9,17 @@ const RISE_PART: u64 = 32;
 /// Share of the last ten seconds, in hundredths, that some task waited for memory, from which on memory is short whatever
 /// seems available.
 const STALLED: f64 = 10.0;
+
+/// What a node's cache is doing, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheUse {
+    /// The limit that was configured.
+    pub limit: u64,
+    /// The limit in force: less than the configured one while the machine is short of memory.
+    pub in_force: u64,
+    /// Memory held for pages now.
+    pub held: u64,
+}
 
 /// What the system says about memory at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use shard_runtime::RangeLocks;
 use tokio::sync::Notify;
 use write_log_format::{BLOCK, Entry, EntryKind, Label};
 
-use crate::open::Options;
+use crate::options::Options;
 use crate::pieces::{Content, Piece, Pieces};
 use crate::status::{Counters, LogMode};
 

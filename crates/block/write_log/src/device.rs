@@ -15,7 +15,8 @@ use crate::core::{Admission, Core, Pending, error, poisoned, range};
 use crate::destage::keep_destaging;
 use crate::direct::Direct;
 use crate::labels;
-use crate::open::{self, Options};
+use crate::open;
+use crate::options::Options;
 use crate::status::{LogMode, LogStatus};
 
 /// Zeroing up to this length goes to the log: it takes no data there, in bytes.

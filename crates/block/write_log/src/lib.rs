@@ -44,12 +44,13 @@ mod direct;
 mod labels;
 mod open;
 mod optional;
+mod options;
 mod pieces;
 mod status;
 #[cfg(test)]
 mod tests;
 
 pub use device::WriteLog;
-pub use open::Options;
 pub use optional::{NotAttached, OptionalLog};
+pub use options::Options;
 pub use status::{LogMode, LogStatus};

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockError, BlockErrorKind, Device, Geometry};
@@ -13,37 +12,12 @@ use write_log_format::{BLOCK, Batch, BatchHead, EntryKind, Label, RING_START, Si
 
 use crate::core::{Core, Inner, Placed, error, range};
 use crate::labels::{begin, read_label, write_label};
+use crate::options::Options;
 use crate::pieces::{Content, Piece, Pieces};
 use crate::status::{Counters, LogMode};
 
 /// Bytes read at once in search of damage.
 const SEARCH: u64 = 1 << 20;
-
-/// How a log works; may differ from opening to opening.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Writes up to this length go to the log, longer ones straight to the back, in bytes. Never more than a sixteenth of
-    /// the ring, or of `memory`.
-    pub small: u64,
-    /// What may wait in memory, and so in the ring, in bytes; with the rounding of buffers up to twice this is held.
-    pub memory: u64,
-    /// How long the log waits for more before it destages what there is.
-    pub quiet: Duration,
-    #[cfg(test)]
-    pub(crate) sabotage: crate::tests::Sabotage,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            small: 64 << 10,
-            memory: 256 << 20,
-            quiet: Duration::from_millis(500),
-            #[cfg(test)]
-            sabotage: crate::tests::Sabotage::None,
-        }
-    }
-}
 
 /// What a log shows of its back.
 pub(crate) fn geometry(front: Option<&Device>, back: &Device) -> Geometry {

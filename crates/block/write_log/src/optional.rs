@@ -25,7 +25,8 @@ use write_log_format::{Label, NO_LOG, Side, State};
 use crate::core::error;
 use crate::device::WriteLog;
 use crate::labels::{first_inside, read_label, write_label};
-use crate::open::{self, Options};
+use crate::open;
+use crate::options::Options;
 use crate::status::{LogMode, LogStatus};
 #[cfg(test)]
 use crate::tests::Sabotage;

@@ -88,7 +88,7 @@ mod chain;
 mod io;
 mod node;
 mod permit;
-mod pools;
+mod pool;
 mod settings;
 #[cfg(test)]
 mod tests;

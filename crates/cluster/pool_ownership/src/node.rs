@@ -1,5 +1,7 @@
 //! One life of a node in its cluster: what it is told, and what it does about it.
 
+mod pools;
+
 use std::collections::BTreeMap;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
@@ -9,7 +11,7 @@ use cluster_store::{Found, Outcome, Revision, StoreError};
 use crate::chain::{Chain, Pending, Purpose, RequestId};
 use crate::io::{Action, Flaws, Input, Message, Order};
 use crate::permit::{Permit, Promises};
-use crate::pools::{Pool, Run};
+use crate::pool::{Pool, Run};
 use crate::settings::Timings;
 use crate::time::BootTime;
 use crate::view::View;

@@ -37,6 +37,7 @@ mod config_diff;
 mod config_parts;
 mod counters;
 mod disk;
+mod disk_select;
 mod event;
 mod fault;
 mod file;
@@ -60,6 +61,7 @@ mod pool_home;
 mod problem;
 mod qos;
 mod quota;
+mod resiliency;
 pub mod routes;
 mod selector;
 mod share_kind;
@@ -100,7 +102,8 @@ pub use config_check::{
 pub use config_diff::REDACTED;
 pub use config_parts::{LocalConfig, LocalHttp, LocalSmb, SharedConfig, SharedHttp, SharedSmb};
 pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
-pub use disk::{Disk, DiskSelect, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
+pub use disk::{Disk, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
+pub use disk_select::DiskSelect;
 pub use event::{Event, EventKind};
 pub use fault::{FaultKind, FaultOperation, FaultRequest, FaultRule};
 pub use file::{
@@ -123,8 +126,8 @@ pub use notify::{Notifier, NotifierStatus};
 pub use on_node::{OnNode, Unanswered, numbered};
 pub use pool::{
     AddDisk, Balance, CheckFinding, CheckReport, CheckRequest, Pool, PoolCreate, PoolDetail, PoolForecast,
-    PoolImport, PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RedundancyState,
-    RemoveDisk, ReplaceDisk, SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
+    PoolImport, PoolMember, PoolState, Rebalance, RebalanceReport, RebalancedDisk, RemoveDisk, ReplaceDisk,
+    SLAB_BYTES_MAX, SLAB_BYTES_MIN, Scrub, SpaceState, check_slab_bytes,
 };
 pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
 pub use pool_home::check_home;
@@ -135,6 +138,7 @@ pub use qos::{
 };
 pub use qos_policy::{Assignment, FlowStatus, Place, PlaceKind, Policies, Policy, PolicyKind, QosSettings};
 pub use quota::{OwnerQuota, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas};
+pub use resiliency::{RedundancyState, Resiliency};
 pub use selector::{MAX_SELECTOR_BYTES, Selector, choose, natural_order};
 pub use share_kind::ShareKind;
 pub use smb::{
@@ -146,7 +150,7 @@ pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
 pub use status::{Acknowledgement, Counts, Issue, RequestMemory, Severity, Status, Verdict};
 pub use units::{human_bytes, many, parse_bytes, with_article};
-pub use volume::{LogPlace, Provisioning, Resiliency, Volume, VolumeCreate, VolumeRename, VolumeUpdate};
+pub use volume::{LogPlace, Provisioning, Volume, VolumeCreate, VolumeRename, VolumeUpdate};
 
 /// Prefix of every route.
 pub const BASE_PATH: &str = "/v1";

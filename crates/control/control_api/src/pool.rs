@@ -4,21 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{DiskState, MediaType, PoolAddress, Resiliency, Selector, human_bytes};
-
-/// Whether data is as redundant as promised. The order is by how much it hurts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RedundancyState {
-    /// Some data cannot be read now.
-    Unavailable,
-    /// All data is there, with fewer copies than promised, and nothing restores it now.
-    Reduced,
-    /// All data is there; copies are being restored.
-    Restoring,
-    /// Every copy that was promised is there.
-    Full,
-}
+use crate::{DiskState, MediaType, PoolAddress, RedundancyState, Resiliency, Selector, human_bytes};
 
 /// What a pool is to this node. The order is by how much it hurts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

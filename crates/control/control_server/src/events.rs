@@ -4,13 +4,10 @@
 //! anew. Jobs and health are looked at only while somebody listens.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use control_api::{Code, Event, EventKind, JobState, Problem};
+use control_api::{Code, Event, EventKind, Job, JobState, Problem, Status};
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
-
-use crate::node::Node;
 
 /// Events that a listener may leave untaken.
 const QUEUE: usize = 256;
@@ -64,45 +61,37 @@ impl Events {
         }
     }
 
-    fn has_listeners(&self) -> bool {
+    /// Whether anybody listens.
+    pub(crate) fn has_listeners(&self) -> bool {
         self.sender.lock().as_ref().is_some_and(|sender| sender.receiver_count() > 0)
     }
 
-    /// Ends all who listen.
-    pub(crate) fn close(&self) {
-        self.sender.lock().take();
-    }
-}
-
-impl Node {
-    /// Looks whether jobs or health are other than was told last, and tells it. Does nothing while nobody listens.
-    pub(crate) async fn tell_news(self: &Arc<Self>) {
-        let events = self.events();
-        if !events.has_listeners() {
-            return;
-        }
-        let jobs = self.job_list().await.unwrap_or_default();
+    /// Tells what of jobs and health is other than was told last.
+    pub(crate) fn tell_news(&self, jobs: Vec<Job>, status: Option<Status>) {
         let jobs: BTreeMap<u64, (u64, bool)> =
             jobs.into_iter().map(|job| (job.id, (job.done_bytes, job.state == JobState::Running))).collect();
-        let status = self.status().await.ok();
         let health = status.map(|status| {
             let issues: Vec<&str> = status.issues.iter().map(|issue| issue.detail.as_str()).collect();
             (status.summary.clone() + &issues.join("\n"), status.verdict)
         });
-        let mut told = events.told.lock();
+        let mut told = self.told.lock();
         let news = jobs.iter().filter(|(id, now)| told.jobs.get(id) != Some(now));
         for (id, _) in news {
-            events.tell(EventKind::Job, id.to_string());
+            self.tell(EventKind::Job, id.to_string());
         }
         told.jobs = jobs;
         if let Some((text, verdict)) = health
             && told.health.as_ref() != Some(&text)
         {
             let verdict = serde_json::to_value(verdict).ok();
-            events
-                .tell(EventKind::Health, verdict.as_ref().and_then(|word| word.as_str()).unwrap_or_default());
+            self.tell(EventKind::Health, verdict.as_ref().and_then(|word| word.as_str()).unwrap_or_default());
             told.health = Some(text);
         }
+    }
+
+    /// Ends all who listen.
+    pub(crate) fn close(&self) {
+        self.sender.lock().take();
     }
 }
 

@@ -14,6 +14,7 @@ use smb_protocol::security::SecurityDescriptor;
 use smb_security::{NewObject, Token};
 
 pub(crate) mod reserved;
+pub(crate) mod snapshots;
 pub(crate) mod unfinished;
 
 /// Deepest path that is resolved: more names than any sane tree, few enough to be quick.
@@ -95,7 +96,7 @@ fn in_snapshot(path: &str) -> Option<(&str, &str)> {
 pub(crate) async fn resolve(store: &dyn FileStore, path: &str) -> Result<(FileId, StoreKind), Problem> {
     let (mut here, rest) = match in_snapshot(path) {
         Some((name, rest)) => {
-            let found = crate::differences::find_snapshot(store, name).await?;
+            let found = snapshots::find_snapshot(store, name).await?;
             if found.kind == StoreKind::File && !split(rest)?.is_empty() {
                 let detail = format!("{path}: snapshot {name} is of the file {} alone.", found.path);
                 return Err(

@@ -5,7 +5,7 @@
 //!   create ──► file ──► Opening::read ──► finish(parent) ──► Image: read, write, flush, unmap, resize, compact ──► close
 //!                          │ header, log, regions, metadata     │ read.rs, write.rs: places of blocks from
 //!                          │                                    ▼
-//!                          │            pages: BAT and bitmaps in memory ──commit──► journal: log, then in place
+//!                          │            pages: BAT and bitmaps in memory ──commit──► log, then in place (journal)
 //!                          └ open_chain: the same for all parents       space: which parts of the file are free
 //! ```
 //! Invariants:
@@ -21,8 +21,10 @@
 //! Deliberately absent: sharing of one image by several writers; who opens a file exclusively is who opens it (files of volumes have
 //! share modes). Names of files: whoever knows them is a [`Finder`].
 
+mod bits;
 mod chain;
 mod check;
+mod commit;
 mod compact;
 mod create;
 mod error;

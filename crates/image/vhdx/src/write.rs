@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use vhdx_format::{BatEntry, LOG_SECTOR, MIB, PayloadState};
 
+use crate::bits::put_bits;
 use crate::error::{ImageError, ImageErrorKind, Result};
 use crate::image::Inner;
-use crate::read::put_bits;
 use crate::space::Extent;
 
 const PAGE: u64 = LOG_SECTOR as u64;

@@ -11,12 +11,11 @@ use pool_format::{
 };
 use pool_layout::{Candidate, choose_copy, choose_disks, choose_parity, reserve, rows_that_fit};
 
-use crate::core::Core;
+use crate::core::{Core, Space};
 use crate::generations;
 use crate::pages::fresh_pages;
 use crate::row::Shape;
 use crate::slabs::Slabs;
-use crate::space::Space;
 use crate::votes::row_bytes;
 
 impl Space {

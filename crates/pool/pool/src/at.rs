@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::core::Core;
+use crate::core::{Core, Space};
 use crate::row::{Column, Group, Place, Row};
-use crate::space::Space;
 
 /// A column: where it is, and what it belongs to.
 #[derive(Clone, Copy)]
@@ -46,6 +45,12 @@ impl<'a> At<'a> {
     /// The regions that a part of the column touches.
     pub(crate) fn regions(&self, offset: u64, len: u64) -> u64 {
         self.space.striping.regions(offset, len)
+    }
+
+    /// The regions of the row that a stripe lies in.
+    pub(crate) fn regions_of(&self, stripe: u64) -> u64 {
+        let interleave = self.space.striping.interleave();
+        self.regions(stripe * interleave, interleave)
     }
 }
 

@@ -12,16 +12,14 @@ use block_device::BlockError;
 use pool_format::{DiskId, JournalKind};
 
 use crate::at::At;
-use crate::core::Core;
-use crate::journal_reader::{Stripes, Told};
-use crate::replay::regions_of;
+use crate::core::{Core, Space};
+use crate::journal::{Stripes, Told};
 use crate::row::{Place, names};
-use crate::space::Space;
 
 /// Whether what the journal has for a stripe cannot come to its place without disks that are away. In a clean region all of it has
 /// come there already.
 pub(crate) fn waits(at: At<'_>, stripe: u64) -> bool {
-    let mask = regions_of(at, stripe) & at.group().dirty_durable.load(Ordering::SeqCst);
+    let mask = at.regions_of(stripe) & at.group().dirty_durable.load(Ordering::SeqCst);
     at.row.lacking(mask) > at.row.shape.parity
 }
 
@@ -34,7 +32,7 @@ pub(crate) fn mark(core: &Arc<Core>, space: &Space, stripes: &Stripes, accept_lo
         let Some(row) = space.row(*number) else { continue };
         let at = At::new(core, space, &row, Place { space: space.id(), row: *number, column: 0 });
         if waits(at, *stripe) {
-            *waiting.entry(*number).or_default() |= regions_of(at, *stripe);
+            *waiting.entry(*number).or_default() |= at.regions_of(*stripe);
             disks.extend(row.missing());
         }
     }
@@ -73,7 +71,7 @@ pub(crate) fn mark(core: &Arc<Core>, space: &Space, stripes: &Stripes, accept_lo
 /// that lack theirs count as lacking the region, so that it is calculated when the others are back. Otherwise, with more of them than
 /// parity makes up for, or of a stripe of which the journal has only checksums, it is what the disks have.
 pub(crate) async fn give_up(at: At<'_>, stripe: u64, told: &[Told]) -> Result<bool, BlockError> {
-    let mask = regions_of(at, stripe);
+    let mask = at.regions_of(stripe);
     let whole = |told: &Told| matches!(told.entry.kind, JournalKind::Fresh | JournalKind::Derived);
     let told_of: BTreeSet<usize> = told.iter().map(|told| usize::from(told.entry.column)).collect();
     let lacks = |column: &usize| at.row.columns[*column].good() & mask != mask;

@@ -3,53 +3,25 @@
 //! [`pool_layout::plan_moves`] makes the plan, `moves.rs` carries it out. It is looked at again move by move: what clients,
 //! repair or administrators have changed meanwhile makes a move void.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use block_device::BlockError;
 use futures_util::stream::{self, StreamExt};
-use parking_lot::Mutex;
 use pool_format::DiskId;
 use pool_layout::{Candidate, plan_moves, unevenness};
-use shard_runtime::Monotonic;
 
 use crate::core::Core;
 use crate::error::PoolError;
-use crate::moves::{self, Placement, Planned};
+use crate::moves::{self, Placement};
 use crate::pool::Pool;
-use crate::row::Purpose;
+use crate::row::{Planned, Purpose};
 
 /// Moves between two looks for something to repair.
 const BATCH: usize = 16;
 /// When a plan that moved nothing is tried again.
 const AGAIN: Duration = Duration::from_secs(60);
-
-/// What is to be moved, and what asks for it.
-#[derive(Default)]
-pub(crate) struct Balancer {
-    state: Mutex<State>,
-    /// Somebody has asked for it.
-    asked: AtomicBool,
-    /// Disks have joined: fault domains may be used better.
-    joined: AtomicBool,
-    /// Slabs moved since the opening.
-    moved: AtomicU64,
-}
-
-#[derive(Default)]
-struct State {
-    moves: VecDeque<Planned>,
-    /// How many moves the plan had.
-    planned: u64,
-    /// Somebody has asked for it: when it is done, what is left of it is planned anew.
-    by_hand: bool,
-    /// Whether it has moved anything.
-    progress: bool,
-    /// When it was made, and the used slabs of each disk then: if it moves nothing, neither would the same plan a moment later.
-    made: Option<(Monotonic, Vec<(DiskId, u32)>)>,
-}
 
 /// What a rebalancing would move, or has still to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,13 +49,6 @@ pub struct BalanceStatus {
     pub bytes_left: u64,
     /// Slabs moved since the opening.
     pub moved: u64,
-}
-
-impl Balancer {
-    /// Disks have joined.
-    pub(crate) fn tell_joined(&self) {
-        self.joined.store(true, Ordering::Release);
-    }
 }
 
 impl Pool {

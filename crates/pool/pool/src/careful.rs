@@ -15,11 +15,12 @@ use pool_layout::{Piece, parity};
 use shard_runtime::finish_anyway;
 
 use crate::at::At;
+use crate::core::Space;
 use crate::generations::Age;
+use crate::page::PAGE_SPAN;
 use crate::pages::{pages_on_disk, read_page_and_age};
 use crate::row::{Column, CopyState, Place, Row};
-use crate::space::Space;
-use crate::sums::{PAGE_SPAN, page_at};
+use crate::sums::page_at;
 
 /// Bytes of a block in memory.
 const BYTES: usize = BLOCK as usize;
@@ -439,4 +440,19 @@ pub(crate) async fn rewrite(copy: &CopyState, offset: u64, block: &[u8]) -> bool
 /// Bytes that one page of checksums covers, or a region if that is less: a convenient step through a column.
 pub(crate) fn step(space: &Space) -> u64 {
     space.striping.region_size().min(PAGE_SPAN)
+}
+
+/// Takes the checksums of what a region holds as right. Under its lock; the region is dirty.
+pub(crate) async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
+    let mask = at.regions(offset, data.len() as u64);
+    let step = step(at.space);
+    for (index, part) in data.chunks(step as usize).enumerate() {
+        let offset = offset + index as u64 * step;
+        if let Some(page) = page_at(at, offset).await {
+            page.learn_all(offset, part);
+        }
+    }
+    for (_, page) in at.column().sums.iter().flat_map(|sums| sums.loaded(offset, data.len() as u64)) {
+        page.unknown.fetch_and(!mask, Ordering::AcqRel);
+    }
 }

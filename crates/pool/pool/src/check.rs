@@ -7,32 +7,9 @@ use aligned_buffer::IoBuf;
 use pool_format::{BLOCK, SUPERBLOCK_BYTES, Superblock};
 
 use crate::at::At;
+use crate::examine;
+use crate::finding::{Finding, Severity};
 use crate::pool::Pool;
-use crate::scrub;
-
-/// How bad a finding is; the order is worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Data is wrong or cannot be read.
-    Critical,
-    /// A structure is damaged; another copy of it serves.
-    Error,
-    /// Less redundant than promised.
-    Warning,
-}
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// How bad.
-    pub severity: Severity,
-    /// Which structure ("superblock", "slab map", "mirror" …).
-    pub structure: &'static str,
-    /// Where, and what is wrong.
-    pub detail: String,
-    /// What to do, or what will be done.
-    pub todo: &'static str,
-}
 
 impl Pool {
     /// Checks the pool while it is in use. `deep` also reads all data and compares it with its checksums, copies and parity.
@@ -105,8 +82,8 @@ impl Pool {
             let Some(row) = space.row(place.row) else { continue };
             let at = At::new(&self.core, &space, &row, place);
             for region in 0..pool_format::REGIONS {
-                let found = scrub::examine(at, region, false).await;
-                findings.extend(scrub::findings(at, region, &found));
+                let found = examine::examine(at, region, false).await;
+                findings.extend(examine::findings(at, region, &found));
                 if at.column().sums.is_none() {
                     compare_copies(at, region, findings).await;
                 }

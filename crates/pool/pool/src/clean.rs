@@ -22,14 +22,12 @@ use futures_util::StreamExt;
 use pool_format::Change;
 
 use crate::at::At;
-use crate::core::Core;
+use crate::core::{Core, Space};
 use crate::generations::{self, Given, Put};
+use crate::page::{PAGE_SPAN, Page};
 use crate::pages::put_page;
-use crate::resync::bits;
-use crate::row::{Column, Copies, CopyState, Place, Row};
-use crate::space::Space;
-use crate::sums::{PAGE_SPAN, Page, page_at};
-use crate::write::flush_disks;
+use crate::row::{Column, Copies, CopyState, Place, Row, bits};
+use crate::sums::page_at;
 
 /// Pages that are written at once.
 const AT_ONCE: usize = 16;
@@ -137,7 +135,7 @@ async fn clean_once(core: &Arc<Core>, everything: bool) -> Result<bool, BlockErr
         alone.push(row.group(place.column).pages.write().await);
     }
     let put = put_sums(core, &groups).await;
-    let flushed = flush_disks(core).await;
+    let flushed = core.flush_disks().await;
     drop(alone);
     let mut commits = Vec::new();
     let mut told: Vec<Given> = Vec::new();
@@ -227,7 +225,7 @@ async fn put_sums(core: &Arc<Core>, groups: &[Quiet]) -> Vec<Round> {
         put_of[number].lacking = !plan(group.at(core), group.regions, number, &mut rounds).await;
     }
     for (number, round) in rounds.iter().enumerate() {
-        let between = if number > 0 { flush_disks(core).await } else { Ok(()) };
+        let between = if number > 0 { core.flush_disks().await } else { Ok(()) };
         let flushed = between.is_ok();
         let each = futures_util::stream::iter(round).map(|write| async move {
             let group = &groups[write.group];

@@ -1,28 +1,32 @@
 //! What all parts of an open pool share.
 
+mod space;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use block_device::{BlockError, BlockErrorKind};
+use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 use pool_format::{Change, DiskId, Guid, SpaceId};
 use shard_runtime::Clock;
 use tokio::sync::Notify;
 
-use crate::balance::Balancer;
+use crate::balancer::Balancer;
 use crate::commit::CommitFailed;
 use crate::disk::PoolDisk;
-use crate::exchange::Exchanges;
+use crate::exchanges::Exchanges;
+use crate::faults::Faults;
 use crate::governor::Governor;
 use crate::meta::{DiskMap, Meta};
+use crate::params::{RepairParams, ScrubParams};
 use crate::row::{CopyState, Place, Row};
-use crate::scrub::ScrubParams;
 use crate::slabs::Slabs;
-use crate::space::Space;
-use crate::spaces::Closed;
-use crate::sums::SumsCache;
+use crate::sums_cache::SumsCache;
+
+pub use self::space::Space;
 
 /// The shared part of an open pool.
 pub(crate) struct Core {
@@ -70,73 +74,11 @@ pub(crate) struct Core {
     pub(crate) voting: tokio::sync::Mutex<()>,
 }
 
-/// Deliberate defects, for the proof that the crash tests find them. Never set outside tests.
-#[derive(Default)]
-pub struct Faults {
-    /// `flush` succeeds without flushing.
-    pub skip_flush: AtomicBool,
-    /// A write whose copy failed is acknowledged without marking the copy stale.
-    pub skip_stale_mark: AtomicBool,
-    /// Regions are written without being marked dirty first.
-    pub skip_dirty_mark: AtomicBool,
-    /// Stripes are written in place without being in the journal first.
-    pub skip_journal: AtomicBool,
-    /// What is read is not compared with its checksums.
-    pub skip_verify: AtomicBool,
-    /// A member that has gone back in time is believed.
-    pub trust_stale_member: AtomicBool,
-    /// The generation of a page of checksums is not compared with what the metadata knows of it.
-    pub skip_generations: AtomicBool,
-    /// A write that a disk without space refused is taken for one that it has made.
-    pub ignore_no_space: AtomicBool,
-    /// A write that no copy has is acknowledged.
-    pub acknowledge_without_copy: AtomicBool,
-    /// Where a disk has no slab left, one beyond its end is used.
-    pub overfill_disks: AtomicBool,
-}
-
-impl Faults {
-    /// Whether these results of a write pass for good ones by [`Faults::ignore_no_space`].
-    pub(crate) fn pass_for_written<'a>(
-        &self,
-        mut results: impl Iterator<Item = &'a Result<(), BlockError>>,
-    ) -> bool {
-        let refused = |result: &Result<(), BlockError>| {
-            result.as_ref().err().is_some_and(|error| error.kind() == BlockErrorKind::NoSpace)
-        };
-        self.ignore_no_space.load(Ordering::Relaxed) && results.any(refused)
-    }
-}
-
-/// How repair may use the disks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepairParams {
-    /// Bytes copied per second at most; 0 for no limit.
-    pub bytes_per_second: u64,
-    /// Columns worked on at the same time.
-    pub parallel: usize,
-    /// No new copying while set.
-    pub paused: bool,
-    /// What clients' small requests may take on the average while copies are made; zero for twice what they take without.
-    pub client_latency: Duration,
-    /// Percent points between the fullest and the emptiest disk above which slabs are moved; 0 for only when asked.
-    pub balance_above_percent: u32,
-    /// The room of so many disks, the largest, is kept from new rows: what lost disks held is made again there. 0 for none.
-    pub reserve_disks: u32,
-}
-
-impl Default for RepairParams {
-    fn default() -> Self {
-        // Four columns keep several disks busy; more only lengthens the queues that clients wait in.
-        Self {
-            bytes_per_second: 0,
-            parallel: 4,
-            paused: false,
-            client_latency: Duration::ZERO,
-            balance_above_percent: 0,
-            reserve_disks: 0,
-        }
-    }
+/// A space that is closed.
+pub(crate) struct Closed {
+    pub(crate) space: Arc<Space>,
+    /// Why, for people.
+    pub(crate) why: String,
 }
 
 impl Core {
@@ -264,6 +206,21 @@ impl Core {
         commit.done().await?;
         copy.stale_durable.fetch_or(mask, Ordering::AcqRel);
         Ok(true)
+    }
+
+    /// Makes everything that was written to the pool's disks durable, and marks what disks may have lost.
+    pub(crate) async fn flush_disks(&self) -> Result<(), BlockError> {
+        if self.faults.skip_flush.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let disks = self.all_disks();
+        let online = disks.iter().filter(|disk| disk.is_online());
+        // A disk that fails to flush goes offline; the marks below and the caller's look at the copies deal with it.
+        join_all(online.map(|disk| async move { disk.flush().await })).await;
+        for disk in disks.iter().filter(|disk| !disk.is_online()) {
+            self.mark_losses(disk).await?;
+        }
+        Ok(())
     }
 
     /// Marks stale, on a disk that went offline, every region that was dirty: acknowledged writes that were

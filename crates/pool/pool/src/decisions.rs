@@ -11,7 +11,8 @@ use block_device::BlockError;
 use pool_format::{BLOCK, JournalAnchor, JournalEntry, JournalKind, JournalRecord};
 
 use crate::at::At;
-use crate::journal::{Journal, put, room};
+use crate::journal::{Journal, room};
+use crate::journal_slab::put;
 
 /// Where decisions go.
 pub(crate) enum Decisions {

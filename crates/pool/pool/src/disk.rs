@@ -11,9 +11,9 @@ use pool_format::{BLOCK, DiskId, Guid, Superblock};
 use shard_runtime::Clock;
 
 use crate::fullness::Fullness;
-use crate::health::{Pace, SMALL, Window};
-use crate::marks::WentBack;
 use crate::ownership::Ownership;
+use crate::pace::{Pace, SMALL, Window};
+use crate::went_back::WentBack;
 
 /// Read errors of a present disk after which it is taken offline: a medium that fails here and there keeps
 /// serving (other copies heal it), one that fails everywhere does not.

@@ -5,45 +5,26 @@
 //! of an exchange nothing is at risk: the slab that moves counts until it has arrived, and what it makes room for is as it
 //! was. A crash in between leaves a slab that has moved, or one that has not, and whoever waits for room waits as before.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use block_device::BlockError;
 use futures_util::stream::{self, StreamExt};
-use parking_lot::Mutex;
 use pool_format::DiskId;
 use pool_layout::plan_exchanges;
-use shard_runtime::Monotonic;
 
+use crate::column_repair;
 use crate::core::Core;
-use crate::moves::{self, Placement, Planned};
-use crate::repair;
-use crate::row::{Place, Purpose};
+use crate::exchanges::Futile;
+use crate::moves::{self, Placement};
+use crate::row::{Place, Planned, Purpose};
 
 /// Exchanges between two looks for something to repair: what a slab has made room for is the more urgent.
 const BATCH: usize = 16;
 /// When a plan that found nothing is made again although the same disks have room. It looks at every
 /// slab of the pool.
 const AGAIN: Duration = Duration::from_secs(10);
-
-/// What is remembered between two plans.
-#[derive(Default)]
-pub(crate) struct Exchanges {
-    futile: Mutex<Option<Futile>>,
-    /// Columns that lack a copy, or have one that leaves, and that the last pass found no room for, whatever moves: nothing of them is
-    /// restored before something else changes.
-    pub(crate) without_room: Mutex<BTreeSet<Place>>,
-}
-
-/// A plan that found nothing, and what it found nothing in.
-struct Futile {
-    made: Monotonic,
-    /// The disks in use that are here, and whether they have room: how much makes no difference.
-    disks: Vec<(DiskId, bool)>,
-    waiting: usize,
-}
 
 /// Makes room for columns that found none for a copy, the most urgent first, as far as moving a single slab for each can.
 pub(crate) async fn make_room(core: &Arc<Core>, waiting: &[Place]) -> Result<(), BlockError> {
@@ -117,7 +98,7 @@ async fn exchange(core: &Arc<Core>, need: Place, step: Planned) -> Result<bool, 
     }
     let space = core.spaces.read().get(&need.space).cloned();
     if let Some(space) = space {
-        repair::work_on(core, &space, need).await?;
+        column_repair::work_on(core, &space, need).await?;
     }
     Ok(true)
 }

@@ -18,12 +18,13 @@ use pool_format::{
     Owner, PoolState, Seq,
 };
 
-use crate::core::Faults;
 use crate::cut_short::CutShort;
 use crate::error::{PoolError, PoolErrorKind};
-use crate::marks::{self, WentBack};
-use crate::open::{self, OpenOptions, Probe, too_new};
-use crate::votes::{has_witness_vote, votes_needed};
+use crate::faults::Faults;
+use crate::marks;
+use crate::open::{self, Member, OpenOptions, Probe, too_new};
+use crate::voters::{has_witness_vote, votes_needed};
+use crate::went_back::{self, WentBack};
 use crate::witness::{Node, QuorumWitness};
 
 /// What is known after reading the metadata.
@@ -36,13 +37,6 @@ pub(crate) struct Found {
     pub(crate) back: BTreeMap<DiskId, WentBack>,
     /// Disks that are here and as good as missing.
     pub(crate) short: BTreeMap<Guid, CutShort>,
-}
-
-/// A disk of the pool that is here.
-pub(crate) struct Member {
-    pub(crate) probe: Probe,
-    /// Which checkpoint slot holds the newest state it has; `None` when neither does.
-    pub(crate) slot: Option<u8>,
 }
 
 /// The newer sound checkpoint of a disk, and the slot it is in.
@@ -195,7 +189,7 @@ pub(crate) async fn find_state(
         known.filter_map(|disk| Some((disk.id, found.remove(&disk.guid)?))).collect();
     let voters: Vec<&DiskRecord> = best.state.metadata_disks().collect();
     let went_back = |(id, member): (&DiskId, &Member)| {
-        Some((*id, marks::went_back(&best.state, *id, member.probe.superblock.mark())?))
+        Some((*id, went_back::went_back(&best.state, *id, member.probe.superblock.mark())?))
     };
     let trusting = faults.trust_stale_member.load(Ordering::Relaxed);
     let back: BTreeMap<DiskId, WentBack> =

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use pool_format::{BLOCK, Change, SUMS_PER_PAGE, Seq, next_generation};
 
 use crate::at::At;
+use crate::page::{PAGE_SPAN, Page};
 use crate::row::CopyState;
-use crate::sums::{PAGE_SPAN, Page};
 
 /// How far pages may be ahead of what the metadata knows: a crash, or copies that could not be written, kept it from being told.
 const AHEAD_MAX: u8 = 8;

@@ -15,15 +15,14 @@ use pool_format::{BLOCK, Change};
 
 use crate::at::At;
 use crate::careful::read_column;
-use crate::core::Core;
+use crate::core::{Core, Space};
 use crate::decisions::Decisions;
 use crate::generations::{self, Given};
+use crate::page::{PAGE_SPAN, Page};
 use crate::pages::put_page;
 use crate::recall::recall;
-use crate::resync::bits;
-use crate::row::{CopyState, Place};
-use crate::space::Space;
-use crate::sums::{PAGE_SPAN, Page, page_at};
+use crate::row::{CopyState, Place, bits};
+use crate::sums::page_at;
 
 /// A disk that fails meanwhile is left out the next time.
 const ATTEMPTS: usize = 3;

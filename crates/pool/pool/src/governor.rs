@@ -7,11 +7,10 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shard_runtime::Monotonic;
+use shard_runtime::{Clock, Monotonic};
 
-use crate::at::At;
-use crate::core::Core;
-use crate::health::{Pace, Sample};
+use crate::pace::{Pace, Sample};
+use crate::params::RepairParams;
 
 /// How often the rate is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -39,6 +38,51 @@ pub(crate) struct Governor {
     alone: tokio::sync::Mutex<()>,
 }
 
+impl Governor {
+    /// Waits for one's turn to copy: as many at a time as repair has workers, but one at a time, and in small steps, while there
+    /// are clients.
+    pub(crate) async fn turn(&self) -> Turn<'_> {
+        let beside_clients = {
+            let state = self.state.lock();
+            state.beside_clients || self.clients.sample().mean_since(state.seen, SOME).is_some()
+        };
+        Turn { alone: if beside_clients { Some(self.alone.lock().await) } else { None } }
+    }
+
+    /// How long whoever wants to copy `bytes` more waits before: all who copy in a pool share its rate.
+    pub(crate) fn charge(&self, bytes: u64, params: RepairParams, clock: &dyn Clock) -> Duration {
+        let mut state = self.state.lock();
+        let now = clock.now();
+        let target = match params.client_latency {
+            Duration::ZERO => state.calm.map_or(UNKNOWN, |calm| (calm * 2).max(LEAST)),
+            set => set,
+        };
+        state.copied += bytes;
+        state.copied_in_window = true;
+        state.look(now, self.clients.sample(), target);
+        let limit = if params.bytes_per_second == 0 { CEILING } else { params.bytes_per_second };
+        let rate = if state.rate == 0 { limit } else { state.rate.min(limit) };
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
+        let begin = state.next.0.max(now.0);
+        state.next = Monotonic(begin.saturating_add(nanos.min(u128::from(u64::MAX)) as u64));
+        Duration::from_nanos(state.next.0 - now.0)
+    }
+
+    /// Ends a window of some seconds: without copies in it, it tells what clients wait when they are alone.
+    pub(crate) fn end_window(&self) {
+        /// Requests that say anything.
+        const ENOUGH: u64 = 32;
+        let sample = self.clients.sample();
+        let mut state = self.state.lock();
+        let mean = sample.mean_since(state.window, ENOUGH);
+        if !state.copied_in_window && mean.is_some() {
+            state.calm = mean;
+        }
+        state.window = sample;
+        state.copied_in_window = false;
+    }
+}
+
 /// Leave to copy a region.
 pub(crate) struct Turn<'a> {
     alone: Option<tokio::sync::MutexGuard<'a, ()>>,
@@ -49,16 +93,6 @@ impl Turn<'_> {
     pub(crate) fn step(&self) -> u64 {
         if self.alone.is_some() { GENTLE } else { u64::MAX }
     }
-}
-
-/// Waits for one's turn to copy: as many at a time as repair has workers, but one at a time, and in small steps, while there
-/// are clients.
-pub(crate) async fn turn(core: &Core) -> Turn<'_> {
-    let beside_clients = {
-        let state = core.governor.state.lock();
-        state.beside_clients || core.governor.clients.sample().mean_since(state.seen, SOME).is_some()
-    };
-    Turn { alone: if beside_clients { Some(core.governor.alone.lock().await) } else { None } }
 }
 
 #[derive(Default)]
@@ -104,50 +138,6 @@ impl State {
         };
         (self.looked, self.seen, self.copied) = (now, clients, 0);
     }
-}
-
-/// Waits until `bytes` more may be copied. All who copy in a pool share its rate.
-/// Whoever copies for a row that is given up meanwhile need not wait any longer.
-pub(crate) async fn pay(at: At<'_>, bytes: u64) {
-    if bytes == 0 {
-        return;
-    }
-    let core = at.core;
-    let params = *core.params.read();
-    let wait = {
-        let mut state = core.governor.state.lock();
-        let now = core.clock.now();
-        let target = match params.client_latency {
-            Duration::ZERO => state.calm.map_or(UNKNOWN, |calm| (calm * 2).max(LEAST)),
-            set => set,
-        };
-        state.copied += bytes;
-        state.copied_in_window = true;
-        state.look(now, core.governor.clients.sample(), target);
-        let limit = if params.bytes_per_second == 0 { CEILING } else { params.bytes_per_second };
-        let rate = if state.rate == 0 { limit } else { state.rate.min(limit) };
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1));
-        let begin = state.next.0.max(now.0);
-        state.next = Monotonic(begin.saturating_add(nanos.min(u128::from(u64::MAX)) as u64));
-        Duration::from_nanos(state.next.0 - now.0)
-    };
-    if wait > Duration::from_millis(1) {
-        at.row.pause(core.rest(wait)).await;
-    }
-}
-
-/// Ends a window of some seconds: without copies in it, it tells what clients wait when they are alone.
-pub(crate) fn end_window(core: &Core) {
-    /// Requests that say anything.
-    const ENOUGH: u64 = 32;
-    let sample = core.governor.clients.sample();
-    let mut state = core.governor.state.lock();
-    let mean = sample.mean_since(state.window, ENOUGH);
-    if !state.copied_in_window && mean.is_some() {
-        state.calm = mean;
-    }
-    state.window = sample;
-    state.copied_in_window = false;
 }
 
 #[cfg(test)]

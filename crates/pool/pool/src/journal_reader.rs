@@ -1,29 +1,19 @@
 //! Reading the journal of a parity space: the chain of its records, from whichever copies have them whole.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind};
-use pool_format::{BLOCK, JOURNAL_ANCHORS, JournalAnchor, JournalEntry, JournalKind, JournalRecord};
+use pool_format::{BLOCK, JOURNAL_ANCHORS, JournalAnchor, JournalKind, JournalRecord};
 
-use crate::core::Core;
-use crate::journal;
+use crate::core::{Core, Space};
+use crate::journal::{Stripes, Told};
+use crate::journal_slab;
 use crate::row::Row;
-use crate::space::Space;
 
 const BYTES: usize = BLOCK as usize;
-
-/// What a record says of blocks of a column.
-pub(crate) struct Told {
-    pub(crate) entry: JournalEntry,
-    /// Block of the journal at which its payload begins.
-    pub(crate) payload: u64,
-}
-
-/// What the journal says, oldest first, by row and stripe.
-pub(crate) type Stripes = BTreeMap<(u32, u64), Vec<Told>>;
 
 /// Reads the journal: every structure from whichever copy has it whole.
 pub(crate) struct Reader<'a> {
@@ -140,7 +130,7 @@ impl Reader<'_> {
                 at += 1;
             }
         }
-        journal::put(self.core, self.space, block * BLOCK, IoBuf::copy_from(&bytes).freeze()).await
+        journal_slab::put(self.core, self.space, block * BLOCK, IoBuf::copy_from(&bytes).freeze()).await
     }
 
     pub(crate) async fn payload(&self, block: u64, sum: u32) -> Option<Vec<u8>> {

@@ -9,6 +9,16 @@
 //!     │        read: one copy → checksum?  no: all copies, parity, healing (`careful`)
 //!     └── background: settle after a crash, catch copies up, restore redundancy, exchange, rebalance, clean dirty marks, scrub
 //! ```
+//! Its files lie on each other; what is known is at the bottom, and imports nothing from above:
+//!
+//! ```text
+//!   the pool        opening, closing, members, spaces; which state counts: find, votes, marks
+//!   upkeep          repair ─► balance, exchange ─► moves ─► column_repair ─► resync (read asks it, too); check, scrub, clean
+//!   after a crash   replay ─► given_up, awaited, decisions
+//!   requests        core/space/requests ─► stripe ─► write; the journal: journal/writer, journal_reader
+//!   checksums       examine, recall ─► careful ─► sums ─► pages ─► generations; dirty
+//!   books           core with its spaces, row, disk, meta, journal, page, slabs; what upkeep remembers: balancer, exchanges, governor
+//! ```
 //! Vocabulary: `pool_format` has the records; a *copy* is *good* when its disk is here and it has all
 //! acknowledged writes, *stale* in the regions where it lacks some. A region is *dirty* while its copies may
 //! differ after a crash, *unsettled* after a crash until they have been made equal.
@@ -35,18 +45,27 @@ mod allocate;
 mod at;
 mod awaited;
 mod balance;
+mod balancer;
 mod careful;
 mod check;
 mod clean;
+mod closing;
+mod column_repair;
 mod commit;
 mod core;
 mod cut_short;
 mod decisions;
+mod dirty;
 mod disk;
 mod earlier_life;
+mod edit;
 mod error;
+mod examine;
 mod exchange;
+mod exchanges;
+mod faults;
 mod find;
+mod finding;
 mod fullness;
 mod generations;
 mod given_up;
@@ -54,14 +73,19 @@ mod governor;
 mod health;
 mod journal;
 mod journal_reader;
+mod journal_slab;
 mod leaving;
 mod marks;
 mod members;
 mod meta;
 mod moves;
 mod open;
+mod opening;
 mod ownership;
+mod pace;
+mod page;
 mod pages;
+mod params;
 mod places;
 mod pool;
 mod read;
@@ -72,34 +96,37 @@ mod resync;
 mod row;
 mod scrub;
 mod slabs;
-mod space;
 mod spaces;
 mod status;
 mod stripe;
 mod sums;
+mod sums_cache;
 #[cfg(test)]
 mod tests;
 mod upkeep;
+mod voters;
 mod votes;
+mod went_back;
 mod witness;
 mod write;
 
 pub use balance::{BalancePlan, BalanceStatus};
-pub use check::{Finding, Severity};
-pub use core::{Faults, RepairParams};
+pub use core::Space;
 pub use error::{PoolError, PoolErrorKind};
+pub use faults::Faults;
 pub use find::owner_of;
-pub use health::Slowness;
+pub use finding::{Finding, Severity};
 pub use open::{
     CreateOptions, DiskDescription, NewDisk, OpenOptions, Probe, foreign_data, probe, release_disk,
 };
+pub use pace::Slowness;
+pub use params::{RepairParams, ScrubParams};
 pub use places::SlabInUse;
 pub use pool::{Pool, Surroundings};
 pub use pool_format::{
     Checksum, DiskId, DiskUse, Epoch, Guid, Provisioning, Resiliency, ScrubRecord, Seq, SpaceId,
 };
-pub use scrub::{ScrubParams, ScrubStatus};
-pub use space::Space;
+pub use scrub::ScrubStatus;
 pub use spaces::SpaceSpec;
 pub use status::{DiskStatus, PoolStatus, SpaceStatus};
 pub use witness::{MemoryWitness, Node, QuorumWitness, Vote, WitnessFuture};

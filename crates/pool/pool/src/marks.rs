@@ -23,36 +23,15 @@ use shard_runtime::Monotonic;
 use crate::core::{Core, caught_up};
 use crate::disk::PoolDisk;
 use crate::error::{PoolError, PoolErrorKind};
-use crate::find::Member;
-use crate::open::{self, Probe};
+use crate::open::{self, Member, Probe};
 use crate::ownership::Ownership;
 use crate::row::{Place, Row};
+use crate::went_back::WentBack;
 
 /// How often marks are renewed while the pool is written to.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
 /// Ranges that a message names.
 const TOLD: usize = 4;
-
-/// What is known of a disk that has gone back in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WentBack {
-    /// The mark that it carries.
-    has: Mark,
-    /// The one that it has had.
-    had: Mark,
-}
-
-impl std::fmt::Display for WentBack {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "it went back in time: it is as it was at {}, and has been at {}", self.has, self.had)
-    }
-}
-
-/// Whether a disk that carries this mark has gone back.
-pub(crate) fn went_back(state: &PoolState, disk: DiskId, has: Mark) -> Option<WentBack> {
-    let had = *state.marks.get(&disk)?;
-    (has < had).then_some(WentBack { has, had })
-}
 
 /// A part of a space that nothing but disks that have gone back holds.
 pub(crate) struct Loss {

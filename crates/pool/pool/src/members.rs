@@ -14,6 +14,7 @@ use crate::marks;
 use crate::open::{self, NewDisk};
 use crate::pool::Pool;
 use crate::votes::AREA_FULL;
+use crate::went_back;
 
 impl Pool {
     /// Takes back a disk of this pool that was missing. What it missed is copied in the background.
@@ -46,7 +47,7 @@ impl Pool {
             return Err(PoolError::new(PoolErrorKind::InUse, detail));
         }
         self.core.mark_losses(&disk).await?;
-        let back = self.core.meta.with_state(|state| marks::went_back(state, disk.id, has));
+        let back = self.core.meta.with_state(|state| went_back::went_back(state, disk.id, has));
         let back = back.filter(|_| !self.core.faults.trust_stale_member.load(Ordering::Relaxed));
         if let Some(back) = back {
             tracing::warn!("disk {} of pool {}: {back}; its copies are made anew", disk.id, self.core.name);

@@ -8,21 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use block_device::BlockError;
-use pool_format::{CopyRecord, DiskId, DiskUse, SpaceId};
+use pool_format::{CopyRecord, DiskUse, SpaceId};
 use pool_layout::{Move, RowSlabs};
 
 use crate::at::At;
+use crate::column_repair;
 use crate::core::Core;
-use crate::repair;
-use crate::row::{Column, Place, Purpose, Row};
-
-/// A slab to be moved.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Planned {
-    pub(crate) place: Place,
-    pub(crate) from: DiskId,
-    pub(crate) to: DiskId,
-}
+use crate::row::{Column, Place, Planned, Purpose, Row};
 
 /// Where everything lies at one moment, for a plan.
 #[derive(Default)]
@@ -84,7 +76,7 @@ fn is_sound(core: &Core, row: &Row, column: u8) -> bool {
     let owed = group.unsettled.load(Ordering::Acquire) | group.forgotten.load(Ordering::Acquire);
     owed == 0
         && copies.len() == row.shape.copies
-        && copies.iter().all(|copy| copy.is_good(u64::MAX) && !repair::is_leaving(core, copy))
+        && copies.iter().all(|copy| copy.is_good(u64::MAX) && !column_repair::is_leaving(core, copy))
 }
 
 /// Moves a slab, if that is still what should be done. Whether it has moved.
@@ -117,11 +109,11 @@ pub(crate) async fn carry_out(
         let Some(slab) = core.slabs.lock().take(to) else { return Ok(false) };
         moving.set_moving(Some(purpose));
         let record = CopyRecord { disk: to, slab, stale: u64::MAX };
-        if let Err(error) = repair::add_copy(core, place, at.column(), record).await {
+        if let Err(error) = column_repair::add_copy(core, place, at.column(), record).await {
             moving.set_moving(None);
             return Err(error);
         }
     }
-    repair::work_on(core, &space, place).await?;
+    column_repair::work_on(core, &space, place).await?;
     Ok(at.column().copies().iter().all(|copy| copy.id() != from))
 }

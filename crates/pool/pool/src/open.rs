@@ -12,7 +12,7 @@ use pool_format::{
 use shard_runtime::Entropy;
 
 use crate::error::{PoolError, PoolErrorKind};
-use crate::votes::choose_metadata_disks;
+use crate::voters::choose_metadata_disks;
 use crate::witness::{QuorumWitness, Vote};
 
 /// A disk of a pool that was found.
@@ -31,6 +31,13 @@ impl Probe {
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.device, &other.device)
     }
+}
+
+/// A disk of the pool that is here.
+pub(crate) struct Member {
+    pub(crate) probe: Probe,
+    /// Which checkpoint slot holds the newest state it has; `None` when neither does.
+    pub(crate) slot: Option<u8>,
 }
 
 /// What a disk that is offered to a pool is.

@@ -10,10 +10,10 @@ use pool_format::{BLOCK, SumsPage};
 
 use crate::at::At;
 use crate::core::Core;
+use crate::dirty::ensure_dirty;
 use crate::generations::{self, Age, Put, distance};
+use crate::page::{PAGE_SPAN, Page};
 use crate::row::CopyState;
-use crate::sums::{PAGE_SPAN, Page};
-use crate::write::ensure_dirty;
 
 /// So many generations after the one that the metadata knows a copy's page may be, and the copy is made sure of. What is taken for the
 /// column's own is no more than eight after it, and by then it may have come closer.

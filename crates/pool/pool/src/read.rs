@@ -19,11 +19,10 @@ use pool_layout::Piece;
 
 use crate::at::At;
 use crate::careful;
-use crate::core::Core;
+use crate::core::{Core, Space};
 use crate::recall::recall;
 use crate::resync;
 use crate::row::{Copies, CopyState, Place};
-use crate::space::Space;
 use crate::sums::page_at;
 
 impl Space {

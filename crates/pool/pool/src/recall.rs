@@ -13,10 +13,10 @@ use pool_format::BLOCK;
 use shard_runtime::finish_anyway;
 
 use crate::at::At;
-use crate::careful::{self, Content, from_copies};
-use crate::resync::{bits, learn_sums};
+use crate::careful::{self, Content, from_copies, learn_sums};
+use crate::dirty::ensure_dirty;
+use crate::row::bits;
 use crate::sums::page_at;
-use crate::write::ensure_dirty;
 
 /// Regions of a row whose checksums are lost, of these: looks at the pages of all columns that are here.
 pub(crate) async fn forgotten(at: At<'_>, regions: u64) -> u64 {

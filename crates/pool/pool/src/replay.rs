@@ -24,14 +24,15 @@ use pool_layout::parity;
 use crate::at::At;
 use crate::awaited;
 use crate::careful::solve_block;
-use crate::core::Core;
+use crate::core::{Core, Space};
 use crate::decisions::{ChainEnd, Decisions};
+use crate::edit::Edit;
 use crate::given_up::GivenUp;
-use crate::journal::{Journal, write_anchor};
-use crate::journal_reader::{Reader, Told};
+use crate::journal::{Journal, Told};
+use crate::journal_reader::Reader;
+use crate::journal_slab::write_anchor;
 use crate::row::{Place, Row};
-use crate::space::Space;
-use crate::write::{Edit, flush_disks, write_copies};
+use crate::write::write_copies;
 
 const BYTES: usize = BLOCK as usize;
 /// What a disk writes as a whole, at the least.
@@ -77,7 +78,7 @@ pub(crate) async fn replay(
                 bring_in_place(at, *stripe, told, &reader, &mut GivenUp::default()).await?;
             }
         }
-        flush_disks(core).await?;
+        core.flush_disks().await?;
         given_up.settle(core, space).await?;
         // A disk that has gone since, with what it was given, is awaited, too.
         let waiting = awaited::mark(core, space, &stripes, accept_loss);
@@ -114,12 +115,6 @@ fn check_bounds(core: &Core, row: &Row, told: &[Told]) -> Result<(), BlockError>
     }
 }
 
-/// The regions of a row that a stripe lies in.
-pub(crate) fn regions_of(at: At<'_>, stripe: u64) -> u64 {
-    let interleave = at.space.striping.interleave();
-    at.regions(stripe * interleave, interleave)
-}
-
 /// Brings what the journal of a space in use says of torn regions of a row to its place: their disks have been away with writes in
 /// their caches. The caller holds the lock of the regions, to which nobody writes as long as they are torn, and the journal is kept until
 /// they are not ([`Space::needs_journal`]), as is [`Journal::steady`]. `false` when that did not come to its end: too many disks are away still, one went meanwhile,
@@ -140,14 +135,14 @@ pub(crate) async fn bring_back(at: At<'_>, mask: u64) -> Result<bool, BlockError
     let in_memory = journal.stuck_stripes(at);
     let mut given_up = GivenUp::of(Some(Decisions::Journal(journal)));
     for ((_, stripe), told) in stripes.iter().filter(|((row, _), _)| *row == at.place.row) {
-        if regions_of(at, *stripe) & mask != 0 && !in_memory.contains(stripe) {
+        if at.regions_of(*stripe) & mask != 0 && !in_memory.contains(stripe) {
             check_bounds(at.core, at.row, told)?;
             if !bring_in_place(at, *stripe, told, &reader, &mut given_up).await? {
                 return Ok(false);
             }
         }
     }
-    flush_disks(at.core).await?;
+    at.core.flush_disks().await?;
     // What is lost is settled by the next opening: that takes locks of regions, and until then nothing of these is read or calculated.
     Ok(!given_up.has_lost())
 }

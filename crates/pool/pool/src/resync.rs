@@ -6,29 +6,27 @@
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
-use pool_format::{BLOCK, REGIONS};
+use pool_format::BLOCK;
 use shard_runtime::finish_anyway;
 
 use crate::at::At;
-use crate::careful::{self, Content, heal, read_column};
+use crate::careful::{self, Content, heal, learn_sums, read_column};
 use crate::core::caught_up;
-use crate::governor;
+use crate::dirty::ensure_dirty;
+use crate::edit::{ColumnWrite, Edit};
+use crate::examine;
+use crate::page::{PAGE_SPAN, Page};
 use crate::pages::{give_page, has_old_page, is_old};
 use crate::recall::recall;
 use crate::replay;
-use crate::row::{Column, CopyState};
-use crate::scrub;
-use crate::stripe::{self, ColumnWrite};
-use crate::sums::{PAGE_SPAN, Page, page_at};
-use crate::write::{Edit, ensure_dirty, write_copies};
-
-/// Bits of a mask, lowest first.
-pub(crate) fn bits(mask: u64) -> impl Iterator<Item = u32> {
-    (0..REGIONS).filter(move |bit| mask & (1 << bit) != 0)
-}
+use crate::row::{Column, CopyState, bits};
+use crate::stripe;
+use crate::sums::page_at;
+use crate::write::write_copies;
 
 /// Brings a column as far as the disks that are here allow. Returns the bytes copied.
 pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
@@ -42,7 +40,7 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
         }
         recall(at, at.group().forgotten.load(Ordering::Acquire)).await?;
         for region in bits(at.group().suspect.swap(0, Ordering::AcqRel)) {
-            scrub::examine(at, region, true).await;
+            examine::examine(at, region, true).await;
         }
     }
     let region_size = at.space.striping.region_size();
@@ -56,7 +54,7 @@ pub(crate) async fn bring_up_to_date(at: At<'_>) -> Result<u64, BlockError> {
             match catch_up(at, copy, region).await {
                 Ok(true) => {
                     copied += region_size;
-                    governor::pay(at, region_size).await;
+                    pay(at, region_size).await;
                 }
                 Ok(false) => {}
                 Err(error) => {
@@ -118,10 +116,24 @@ pub(crate) async fn settle_before_read(at: At<'_>, offset: u64, len: u64) -> Res
     .await
 }
 
+/// Waits until `bytes` more may be copied. All who copy in a pool share its rate.
+/// Whoever copies for a row that is given up meanwhile need not wait any longer.
+async fn pay(at: At<'_>, bytes: u64) {
+    if bytes == 0 {
+        return;
+    }
+    let core = at.core;
+    let params = *core.params.read();
+    let wait = core.governor.charge(bytes, params, &*core.clock);
+    if wait > Duration::from_millis(1) {
+        at.row.pause(core.rest(wait)).await;
+    }
+}
+
 /// As [`settle_region`], for the background: no faster than clients bear.
 async fn settle(at: At<'_>, region: u32) -> Result<u64, BlockError> {
     let copied = settle_region(at, region).await?;
-    governor::pay(at, copied).await;
+    pay(at, copied).await;
     Ok(copied)
 }
 
@@ -362,7 +374,7 @@ async fn make_equal(at: At<'_>, offset: u64, content: &Content) -> Result<bool, 
 /// Makes parity that of the data, where disks have come back without writes that they had acknowledged. Bytes written.
 async fn make_parity(at: At<'_>, offset: u64, row: &[Content]) -> Result<u64, BlockError> {
     let mut written = 0;
-    for (column, block, content) in scrub::differences(at, offset, row) {
+    for (column, block, content) in examine::differences(at, offset, row) {
         let (column, start) = (at.other(column), offset + block * BLOCK);
         let mask = at.regions(start, BLOCK);
         let edit = Edit::Data(IoBuf::copy_from(&content).freeze());
@@ -382,28 +394,13 @@ async fn make_parity(at: At<'_>, offset: u64, row: &[Content]) -> Result<u64, Bl
     Ok(written)
 }
 
-/// Takes the checksums of what a region holds as right. Under its lock; the region is dirty.
-pub(crate) async fn learn_sums(at: At<'_>, offset: u64, data: &[u8]) {
-    let mask = at.regions(offset, data.len() as u64);
-    let step = careful::step(at.space);
-    for (index, part) in data.chunks(step as usize).enumerate() {
-        let offset = offset + index as u64 * step;
-        if let Some(page) = page_at(at, offset).await {
-            page.learn_all(offset, part);
-        }
-    }
-    for (_, page) in at.column().sums.iter().flat_map(|sums| sums.loaded(offset, data.len() as u64)) {
-        page.unknown.fetch_and(!mask, Ordering::AcqRel);
-    }
-}
-
 /// Gives a region to a copy that is behind. Writes go to it again as soon as the lock is free.
 async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool, BlockError> {
     at.core.check_writable()?;
     let size = at.space.striping.region_size();
     let (offset, mask) = (u64::from(region) * size, 1u64 << region);
     let group = at.group();
-    let turn = governor::turn(at.core).await;
+    let turn = at.core.governor.turn().await;
     let _pages = group.pages.read().await;
     let _range = group.locks.lock(offset, size).await;
     if at.row.shape.parity > 0 && group.is_unsettled(mask) {

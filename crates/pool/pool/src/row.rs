@@ -27,12 +27,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use block_device::{BlockError, BlockErrorKind};
 use parking_lot::{Mutex, RwLock};
-use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, RowRecord, SpaceId, SpaceRecord};
+use pool_format::{ColumnRecord, CopyRecord, DiskId, JOURNAL_ROW, REGIONS, RowRecord, SpaceId, SpaceRecord};
 use shard_runtime::RangeLocks;
 use tokio::sync::Notify;
 
 use crate::disk::PoolDisk;
-use crate::sums::Sums;
+use crate::page::Sums;
 
 /// Where a column is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +68,14 @@ pub(crate) enum Purpose {
     Balance = 1,
     /// A copy of another row needs its place.
     Room = 2,
+}
+
+/// A slab to be moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    pub(crate) place: Place,
+    pub(crate) from: DiskId,
+    pub(crate) to: DiskId,
 }
 
 impl CopyState {
@@ -142,6 +150,11 @@ impl Column {
 fn good_regions<'a>(copies: impl Iterator<Item = &'a Arc<CopyState>>) -> u64 {
     let online = copies.filter(|copy| copy.disk.is_online());
     online.fold(0, |good, copy| good | !copy.stale.load(Ordering::Acquire))
+}
+
+/// Bits of a mask, lowest first.
+pub(crate) fn bits(mask: u64) -> impl Iterator<Item = u32> {
+    (0..REGIONS).filter(move |bit| mask & (1 << bit) != 0)
 }
 
 /// Disks by their numbers, for people; empty for none.

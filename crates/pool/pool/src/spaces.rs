@@ -15,13 +15,12 @@ use pool_format::{
 use pool_layout::Striping;
 use shard_runtime::spawn_local;
 
-use crate::core::Core;
+use crate::core::{Closed, Core, Space};
 use crate::error::{PoolError, PoolErrorKind};
+use crate::page::PAGE_SPAN;
 use crate::pool::Pool;
 use crate::replay;
 use crate::row::Row;
-use crate::space::Space;
-use crate::sums::PAGE_SPAN;
 use crate::votes::AREA_FULL;
 
 /// How often rows are looked at that are to be given back.
@@ -63,13 +62,6 @@ impl SpaceSpec {
             integrity: true,
         }
     }
-}
-
-/// A space that is closed.
-pub(crate) struct Closed {
-    pub(crate) space: Arc<Space>,
-    /// Why, for people.
-    pub(crate) why: String,
 }
 
 impl Core {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::core::Core;
 use crate::disk::PoolDisk;
-use crate::health::Slowness;
+use crate::pace::Slowness;
 use crate::pool::Pool;
 use crate::row::{Purpose, Row};
 

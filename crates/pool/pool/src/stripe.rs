@@ -27,29 +27,13 @@ use pool_layout::{Piece, parity};
 
 use crate::at::At;
 use crate::careful::{from_copies, loss_of, read_column};
+use crate::dirty::ensure_dirty_for_write;
+use crate::edit::{ColumnWrite, Edit};
 use crate::journal::Ticket;
 use crate::recall::{forgotten, recall};
 use crate::row::Copies;
-use crate::space::Space;
 use crate::sums::{is_zero, page_at, renew};
-use crate::write::{Edit, Written, ensure_dirty_for_write, write_copies};
-
-/// What a write does to one column.
-#[derive(Clone)]
-pub(crate) struct ColumnWrite {
-    pub(crate) column: usize,
-    pub(crate) offset: u64,
-    pub(crate) len: u64,
-    pub(crate) edit: Edit,
-    pub(crate) sums: Vec<u32>,
-}
-
-impl ColumnWrite {
-    fn new(space: &Space, column: usize, offset: u64, len: u64, edit: Edit) -> Self {
-        let sums = edit.sums(space.checksum, len / BLOCK);
-        Self { column, offset, len, edit, sums }
-    }
-}
+use crate::write::{Written, write_copies};
 
 /// Changes a part of one stripe, all of it, or all of several that follow each other in one region: those take one place
 /// in the journal, and one request on each disk. `at` is any column of the row; `parts` are pieces of the stripes' data, in order.
@@ -155,7 +139,7 @@ fn whole_stripe(at: At<'_>, parts: &[(Piece, Edit)]) -> Vec<ColumnWrite> {
     let mut writes: Vec<ColumnWrite> = Vec::with_capacity(at.row.columns.len());
     for (piece, edit) in parts {
         writes.push(ColumnWrite::new(
-            at.space,
+            at.space.checksum,
             usize::from(piece.column),
             piece.offset,
             piece.len,
@@ -184,7 +168,7 @@ fn whole_stripe(at: At<'_>, parts: &[(Piece, Edit)]) -> Vec<ColumnWrite> {
     }
     for (which, edit) in sums.into_iter().enumerate() {
         let column = striping.column_of(stripe, striping.data() + which);
-        writes.push(ColumnWrite::new(at.space, column, stripe * interleave, interleave, edit));
+        writes.push(ColumnWrite::new(at.space.checksum, column, stripe * interleave, interleave, edit));
     }
     writes
 }
@@ -205,11 +189,12 @@ async fn part_of_stripe(
     let data = parts
         .iter()
         .map(|(piece, edit)| (usize::from(piece.column), piece.offset, piece.len, as_data(edit, piece.len)));
-    let data = data.map(|(column, offset, len, edit)| ColumnWrite::new(at.space, column, offset, len, edit));
+    let data = data
+        .map(|(column, offset, len, edit)| ColumnWrite::new(at.space.checksum, column, offset, len, edit));
     let stripe = striping.stripe_at(start);
     let parity = parity.into_iter().enumerate().map(|(which, sum)| {
         let column = striping.column_of(stripe, striping.data() + which);
-        ColumnWrite::new(at.space, column, start, end - start, Edit::Data(sum.freeze()))
+        ColumnWrite::new(at.space.checksum, column, start, end - start, Edit::Data(sum.freeze()))
     });
     Ok(data.chain(parity).collect())
 }

@@ -15,112 +15,21 @@
 //!   is dirty (`generations.rs`).
 //! * `unknown` regions of a page are those of which no copy with a sound page was here; nothing in them is compared.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
-use pool_format::{BLOCK, Checksum, DiskId, SUMS_PER_PAGE};
+use parking_lot::Mutex;
+use pool_format::{BLOCK, DiskId, SUMS_PER_PAGE};
 
 use crate::at::At;
+use crate::dirty::ensure_dirty;
 use crate::generations::{self, Age};
+use crate::page::{PAGE_SPAN, Page, Sums};
 use crate::pages::{NoPage, read_page, read_page_and_age};
-use crate::row::{CopyState, Row};
-use crate::write::ensure_dirty;
-
-/// Bytes of data that a page covers.
-pub(crate) const PAGE_SPAN: u64 = SUMS_PER_PAGE * BLOCK;
-/// Bytes of pages in memory at most, unless told otherwise: enough for 256 GiB of data in use.
-const CACHE_BYTES: usize = 256 << 20;
-/// Memory of one page.
-const PAGE_BYTES: usize = SUMS_PER_PAGE as usize * 4;
-/// Pages that one more page in memory may cost a look at.
-const LOOKS: usize = 16;
-
-/// The checksums of a column.
-pub(crate) struct Sums {
-    pages: Box<[RwLock<Option<Arc<Page>>>]>,
-    /// One load at a time.
-    loading: tokio::sync::Mutex<()>,
-}
-
-/// A page in memory.
-pub(crate) struct Page {
-    pub(crate) sums: Box<[AtomicU32]>,
-    /// What they are calculated with.
-    checksum: Checksum,
-    /// The copies do not have it yet.
-    pub(crate) dirty: AtomicBool,
-    /// It differs from what has the generation that was given last.
-    pub(crate) changed: AtomicBool,
-    /// The generation that copies were given last, and the one that the metadata knows.
-    pub(crate) generation: AtomicU8,
-    pub(crate) told: AtomicU8,
-    /// Regions whose checksums are not known.
-    pub(crate) unknown: AtomicU64,
-    /// Those of them of which the column's disk has lost writes with their checksums, in a row with parity.
-    pub(crate) old: AtomicU64,
-    /// Those of them that a disk's page speaks of which may be older than its data: believed where nobody knows better.
-    pub(crate) hinted: AtomicU64,
-    /// Disks that are known to have a damaged one: they are written first.
-    pub(crate) damaged: Mutex<Vec<DiskId>>,
-    /// Used since the cache last looked.
-    used: AtomicBool,
-    /// One writing to disks at a time: what a later one has read from memory must not be overtaken by what an earlier one had.
-    /// Whoever reads the page from a disk while it is in memory holds it too: half a write would pass for damage.
-    pub(crate) writing: tokio::sync::Mutex<()>,
-}
-
-impl Sums {
-    pub(crate) fn new(pages: usize) -> Self {
-        Self {
-            pages: (0..pages).map(|_| RwLock::default()).collect(),
-            loading: tokio::sync::Mutex::default(),
-        }
-    }
-
-    fn in_memory(&self, index: usize) -> Option<Arc<Page>> {
-        self.pages.get(index)?.read().clone()
-    }
-
-    /// The pages in memory that cover a part of the slab.
-    pub(crate) fn loaded(&self, offset: u64, len: u64) -> Vec<(usize, Arc<Page>)> {
-        let pages = (offset / PAGE_SPAN) as usize..(offset + len).div_ceil(PAGE_SPAN) as usize;
-        pages.filter_map(|index| Some((index, self.in_memory(index)?))).collect()
-    }
-}
+use crate::row::CopyState;
 
 impl Page {
-    pub(crate) fn at(&self, block: u64) -> Option<&AtomicU32> {
-        self.sums.get((block % SUMS_PER_PAGE) as usize)
-    }
-
-    /// Whether the block with this number in its slab has this checksum.
-    pub(crate) fn is(&self, block: u64, sum: u32) -> bool {
-        self.at(block).is_some_and(|known| known.load(Ordering::Acquire) == sum)
-    }
-
-    /// Whether the block with this number in its slab is as the page says.
-    pub(crate) fn fits(&self, number: u64, block: &[u8]) -> bool {
-        self.is(number, self.checksum.of(block))
-    }
-
-    /// Whether all of `data`, which begins at `offset` of the slab, is as the page says.
-    pub(crate) fn matches(&self, offset: u64, data: &[u8]) -> bool {
-        let blocks = data.chunks_exact(BLOCK as usize);
-        blocks.zip(offset / BLOCK..).all(|(block, number)| self.fits(number, block))
-    }
-
-    /// Whether `count` blocks from `offset` are known to be zeros.
-    fn says_zero(&self, offset: u64, count: u64) -> bool {
-        (offset / BLOCK..offset / BLOCK + count).all(|block| self.is(block, self.checksum.of_zeros()))
-    }
-
-    /// Whether the column's disk has lost writes to these regions that nobody has made again yet.
-    pub(crate) fn lacks(&self, mask: u64) -> bool {
-        self.old.load(Ordering::Acquire) & self.unknown.load(Ordering::Acquire) & mask != 0
-    }
-
     /// Whether a copy is known to have it damaged.
     pub(crate) fn is_damaged_on(&self, copies: &[Arc<CopyState>]) -> bool {
         let damaged = self.damaged.lock();
@@ -138,46 +47,6 @@ impl Page {
         }
         news
     }
-
-    /// From now on the block has this checksum. The caller has marked its region dirty.
-    pub(crate) fn set(&self, block: u64, sum: u32) {
-        if let Some(known) = self.at(block) {
-            known.store(sum, Ordering::Release);
-        }
-        self.changed.store(true, Ordering::Release);
-        self.dirty.store(true, Ordering::Release);
-    }
-
-    /// The block has the checksum of this, as the page of a copy says that has the generation given last: what is in memory was wrong.
-    /// Copies that have it wrong, too, are given it with the next region of the page that becomes clean.
-    pub(crate) fn correct(&self, number: u64, block: &[u8]) {
-        if let Some(known) = self.at(number) {
-            known.store(self.checksum.of(block), Ordering::Release);
-        }
-        self.dirty.store(true, Ordering::Release);
-    }
-
-    /// From now on the blocks from `offset` have these checksums. The caller has marked their region dirty.
-    pub(crate) fn set_all(&self, offset: u64, sums: &[u32]) {
-        sums.iter().zip(offset / BLOCK..).for_each(|(sum, number)| self.set(number, *sum));
-    }
-
-    /// From now on the block has the checksum of this. The caller has marked its region dirty.
-    pub(crate) fn learn(&self, number: u64, block: &[u8]) {
-        self.set(number, self.checksum.of(block));
-    }
-
-    /// From now on the blocks from `offset` have the checksums of this. The caller has marked their region dirty.
-    pub(crate) fn learn_all(&self, offset: u64, data: &[u8]) {
-        let blocks = data.chunks_exact(BLOCK as usize).zip(offset / BLOCK..);
-        blocks.for_each(|(block, number)| self.learn(number, block));
-    }
-
-    /// From now on the blocks from `offset` are zeros. The caller has marked their region dirty.
-    pub(crate) fn learn_zeros(&self, offset: u64, len: u64) {
-        let zeros = self.checksum.of_zeros();
-        (offset / BLOCK..(offset + len) / BLOCK).for_each(|number| self.set(number, zeros));
-    }
 }
 
 /// Whether a part of a column is known to be zeros. Under its lock.
@@ -188,59 +57,6 @@ pub(crate) fn is_zero(at: At<'_>, page: Option<&Arc<Page>>, offset: u64, len: u6
             && page.unknown.load(Ordering::Acquire) & mask == 0
             && page.says_zero(offset, len / BLOCK)
     })
-}
-
-/// Pages in memory of a whole pool, the longest there first.
-pub(crate) struct SumsCache {
-    queue: Mutex<VecDeque<(Weak<Row>, u8, u32)>>,
-    limit: AtomicUsize,
-}
-
-impl Default for SumsCache {
-    fn default() -> Self {
-        Self { queue: Mutex::default(), limit: AtomicUsize::new(CACHE_BYTES / PAGE_BYTES) }
-    }
-}
-
-impl SumsCache {
-    /// Takes at most this many bytes from now on.
-    pub(crate) fn set_limit(&self, bytes: usize) {
-        self.limit.store((bytes / PAGE_BYTES).max(1), Ordering::Release);
-    }
-
-    /// Counts a page, and lets go of those that have not been used for the longest time (second chance).
-    fn admit(&self, row: &Arc<Row>, column: u8, page: usize) {
-        let mut queue = self.queue.lock();
-        queue.push_back((Arc::downgrade(row), column, page as u32));
-        for _ in 0..LOOKS {
-            if queue.len() <= self.limit.load(Ordering::Acquire) {
-                return;
-            }
-            let Some((row, column, page)) = queue.pop_front() else { return };
-            if row.upgrade().is_some_and(|row| !let_go(&row, column, page)) {
-                queue.push_back((row, column, page));
-            }
-        }
-    }
-}
-
-/// Takes a page out of memory; `false` when it is needed.
-fn let_go(row: &Row, column: u8, page: u32) -> bool {
-    let Some(slot) = row.column(column).sums.as_ref().and_then(|sums| sums.pages.get(page as usize)) else {
-        return true;
-    };
-    let mut slot = slot.write();
-    // Whoever holds it may be about to change it: a second one from disk would lack that.
-    let free = slot.as_ref().is_none_or(|page| {
-        !page.used.swap(false, Ordering::AcqRel)
-            && !page.dirty.load(Ordering::Acquire)
-            && page.generation.load(Ordering::Acquire) == page.told.load(Ordering::Acquire)
-            && Arc::strong_count(page) == 1
-    });
-    if free {
-        *slot = None;
-    }
-    free
 }
 
 /// The page that covers a part of a column, from memory or from a copy. `None` in a space without checksums.

@@ -7,7 +7,7 @@ use block_device::{BlockError, BlockErrorKind};
 
 use crate::core::Core;
 use crate::marks::Renewals;
-use crate::{clean, governor, health};
+use crate::{clean, health};
 
 /// Regions become clean after being quiet for one to two of these.
 const EVERY: Duration = Duration::from_secs(5);
@@ -23,7 +23,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         }
         let now = core.clock.now();
         health::end_window(&core, now.since(begun));
-        governor::end_window(&core);
+        core.governor.end_window();
         begun = now;
         core.meta.look_for_newer_owner().await;
         if core.is_over() {

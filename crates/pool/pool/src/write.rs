@@ -1,68 +1,17 @@
-//! The parts of a write to a space (its life is told in [`crate::space`]): dirty marks, copies, acknowledgement.
+//! The parts of a write to a space (its life is told in `core/space/requests.rs`): copies, acknowledgement.
 
 use std::slice::from_ref;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use aligned_buffer::SharedBuf;
 use block_device::{BlockError, BlockErrorKind, Durability};
 use futures_util::future::join_all;
-use pool_format::{Change, Checksum};
 use pool_layout::Piece;
 
 use crate::at::At;
-use crate::core::Core;
-use crate::row::{Copies, Place};
-use crate::sums::{Page, page_at, renew};
-
-/// What a write does to its range.
-#[derive(Clone)]
-pub(crate) enum Edit {
-    Data(SharedBuf),
-    Zero { unmap: bool },
-}
-
-impl Edit {
-    /// What it does to a part of its range.
-    pub(crate) fn part(&self, at: u64, len: u64) -> Self {
-        match self {
-            Self::Data(data) => Self::Data(data.slice(at as usize..(at + len) as usize)),
-            Self::Zero { unmap } => Self::Zero { unmap: *unmap },
-        }
-    }
-
-    /// The bytes that it writes, unless they are zeros.
-    pub(crate) fn data(&self) -> Option<&SharedBuf> {
-        match self {
-            Self::Data(data) => Some(data),
-            Self::Zero { .. } => None,
-        }
-    }
-
-    /// Whether it and `next` can be one request where they follow each other.
-    pub(crate) fn goes_with(&self, next: &Self) -> bool {
-        match (self, next) {
-            (Self::Data(_), Self::Data(_)) => true,
-            (Self::Zero { unmap }, Self::Zero { unmap: next }) => unmap == next,
-            _ => false,
-        }
-    }
-
-    /// The checksums of `blocks` blocks of it.
-    pub(crate) fn sums(&self, checksum: Checksum, blocks: u64) -> Vec<u32> {
-        match self {
-            Self::Data(data) => checksum.of_each(data),
-            Self::Zero { .. } => vec![checksum.of_zeros(); blocks as usize],
-        }
-    }
-
-    fn tell(&self, page: &Page, offset: u64, len: u64) {
-        match self {
-            Self::Data(data) => page.learn_all(offset, data),
-            Self::Zero { .. } => page.learn_zeros(offset, len),
-        }
-    }
-}
+use crate::dirty::ensure_dirty_for_write;
+use crate::edit::Edit;
+use crate::row::Copies;
+use crate::sums::{page_at, renew};
 
 /// Changes a part of a column that no parity depends on, on all its copies.
 pub(crate) async fn change_piece(
@@ -90,67 +39,6 @@ pub(crate) async fn change_piece(
         renew(at, &page, piece.offset, piece.len).await;
         change.tell(&page, piece.offset, piece.len);
     }
-    Ok(())
-}
-
-/// Regions that one commit calls dirty before a sequential write comes to them: it would wait for one at each.
-const REGIONS_AHEAD: u64 = 7;
-
-/// Where a sequential write from `offset` of the column will come to next. It is taken for one when it begins a region, and the
-/// one before is dirty or about to be. A crash or a lost disk costs that many regions more at the most: they are settled, with new
-/// checksums, or copied, although nothing of them was written.
-fn regions_ahead(at: At<'_>, offset: u64) -> u64 {
-    let size = at.space.striping.region_size();
-    let (region, begins) = (offset / size, offset.is_multiple_of(size));
-    let before = region.checked_sub(1).map_or(0, |before| 1 << before);
-    let group = at.group();
-    let marked = group.dirty_durable.load(Ordering::SeqCst) | group.marking.load(Ordering::Relaxed);
-    if !begins || marked & before == 0 {
-        return 0;
-    }
-    ((1 << REGIONS_AHEAD) - 1u64).checked_shl(region as u32 + 1).unwrap_or(0)
-}
-
-/// Makes sure that the metadata calls the regions dirty before a client's write from `offset`.
-pub(crate) async fn ensure_dirty_for_write(at: At<'_>, offset: u64, mask: u64) -> Result<(), BlockError> {
-    if at.group().dirty_durable.load(Ordering::SeqCst) & mask == mask {
-        return Ok(());
-    }
-    ensure_dirty_and_ahead(at, mask, regions_ahead(at, offset)).await
-}
-
-/// Makes sure that the metadata calls the regions dirty before they are written.
-pub(crate) async fn ensure_dirty(at: At<'_>, mask: u64) -> Result<(), BlockError> {
-    ensure_dirty_and_ahead(at, mask, 0).await
-}
-
-/// Calls `mask` dirty, and if that takes a commit, `ahead` with it. The caller is counted as a write of the group, so that
-/// nothing of it is cleaned meanwhile.
-async fn ensure_dirty_and_ahead(at: At<'_>, mask: u64, ahead: u64) -> Result<(), BlockError> {
-    let (core, group) = (at.core, at.group());
-    if group.dirty_durable.load(Ordering::SeqCst) & mask == mask
-        || core.faults.skip_dirty_mark.load(Ordering::Relaxed)
-    {
-        return Ok(());
-    }
-    let (mask, commit) = {
-        let mut order = group.order.lock();
-        let back = order.cleaning & mask;
-        order.cleaning &= !mask;
-        group.dirty_durable.fetch_or(back, Ordering::SeqCst);
-        if group.dirty_durable.load(Ordering::SeqCst) & mask == mask {
-            return Ok(());
-        }
-        let Place { space, row, column } = at.lead();
-        // What is being cleaned is no business of ours, as long as nobody writes to it.
-        let mask = mask | (ahead & !order.cleaning);
-        group.marking.fetch_or(mask, Ordering::Relaxed);
-        (mask, core.meta.submit(vec![Change::Dirty { space, row, column, mask }]))
-    };
-    let done = commit.done().await;
-    group.marking.fetch_and(!mask, Ordering::Relaxed);
-    done?;
-    group.dirty_durable.fetch_or(mask, Ordering::SeqCst);
     Ok(())
 }
 
@@ -213,19 +101,4 @@ async fn acknowledge(at: At<'_>, copies: &Copies, mask: u64, written: Written) -
         Some(cause) => gone().because(cause),
         None => gone(),
     })
-}
-
-/// Makes everything that was written to the pool's disks durable, and marks what disks may have lost.
-pub(crate) async fn flush_disks(core: &Arc<Core>) -> Result<(), BlockError> {
-    if core.faults.skip_flush.load(Ordering::Relaxed) {
-        return Ok(());
-    }
-    let disks = core.all_disks();
-    let online = disks.iter().filter(|disk| disk.is_online());
-    // A disk that fails to flush goes offline; the marks below and the caller's look at the copies deal with it.
-    join_all(online.map(|disk| async move { disk.flush().await })).await;
-    for disk in disks.iter().filter(|disk| !disk.is_online()) {
-        core.mark_losses(disk).await?;
-    }
-    Ok(())
 }

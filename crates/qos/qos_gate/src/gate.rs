@@ -1,5 +1,8 @@
 //! [`Gate`]: the queue of one volume, its disks, and its timer.
 
+mod flow;
+mod state;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,9 +14,11 @@ use shard_runtime::Clock;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use crate::flow::Flow;
-use crate::report::SAMPLE_EVERY;
-use crate::state::{Asked, DiskName, KnownDisk, Rules, State};
+use self::state::{KnownDisk, State};
+use crate::rules::{Asked, DiskName, Rules};
+use crate::window::SAMPLE_EVERY;
+
+pub use self::flow::{Entry, Flow, Permit, Refused, Turn};
 
 /// The queue of one volume.
 pub struct Gate {

@@ -21,15 +21,14 @@
 //! Not done here: what the disks of a node are, and which volume they are on (`control_server`); how many requests a volume
 //! should have at once (`qos_scheduler`, which is told of each answer).
 
-mod flow;
 mod gate;
 mod report;
-mod state;
+mod rules;
+mod window;
 
-pub use flow::{Entry, Flow, Permit, Refused, Turn};
-pub use gate::{Disk, Gate, keep_time};
+pub use gate::{Disk, Entry, Flow, Gate, Permit, Refused, Turn, keep_time};
 pub use report::{FlowReport, SharedDemand, Standing, VolumeReport};
-pub use state::{Asked, DiskName, Rule, Rules};
+pub use rules::{Asked, DiskName, Rule, Rules};
 
 pub use qos_scheduler::{Kind, Terms};
 

@@ -5,39 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use qos_policy::{FlowStatus, Measured};
-use qos_scheduler::{ClassId, FlowCounters, FlowState, Learnt, Promised, Terms};
+use qos_scheduler::{ClassId, FlowState, Learnt, Promised, Terms};
 use uuid::Uuid;
 
-use crate::flow::Flow;
-use crate::gate::Gate;
-use crate::state::{Asked, DiskName, Rule};
-
-/// How often flows are looked at: rates are over the time since the last look but one, 5 to 10 seconds.
-pub(crate) const SAMPLE_EVERY: u64 = 5 * SECOND;
-const SECOND: u64 = 1_000_000_000;
-
-/// Totals of a flow at some time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sample {
-    at: u64,
-    counters: FlowCounters,
-    done: u64,
-    disk_nanos: u64,
-}
-
-/// The last two looks at a flow.
-#[derive(Debug)]
-pub(crate) struct Window {
-    older: Sample,
-    newer: Sample,
-}
-
-impl Window {
-    pub(crate) fn new(now: u64) -> Self {
-        let sample = Sample { at: now, ..Sample::default() };
-        Self { older: sample, newer: sample }
-    }
-}
+use crate::gate::{Flow, Gate};
+use crate::rules::{Asked, DiskName, Rule};
+use crate::window::{SAMPLE_EVERY, SECOND, Sample};
 
 /// A flow over the last seconds.
 #[derive(Clone, Debug)]
@@ -166,9 +139,7 @@ impl Gate {
             state.sampled = now;
         }
         for seen in self.see() {
-            let mut window = seen.flow.window.lock();
-            window.older = window.newer;
-            window.newer = sample_of(&seen.flow, seen.state, now);
+            seen.flow.window.lock().look(sample_of(&seen.flow, seen.state, now));
         }
     }
 
@@ -253,7 +224,7 @@ impl Flow {
 
 /// `slowdown`: how many times longer the volume takes than when it is quiet, in thousandths.
 fn report(seen: &Seen, now: u64, slowdown: u64) -> FlowReport {
-    let before = seen.flow.window.lock().older;
+    let before = seen.flow.window.lock().older();
     let after = sample_of(&seen.flow, seen.state, now);
     let (old, new) = (before.counters, after.counters);
     let window = now.saturating_sub(before.at);

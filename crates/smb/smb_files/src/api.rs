@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use file_store::FileId;
 use smb_protocol::access::{
-    AccessMask, CreateAction, CreateDisposition, CreateOptions, FileAttributes, OplockLevel, ShareAccess,
+    AccessMask, CreateDisposition, CreateOptions, FileAttributes, OplockLevel, ShareAccess,
 };
-use smb_protocol::create::contexts::{MaximalAccessReply, OnDiskIdReply};
 use smb_protocol::create::lease::{LeaseFlags, LeaseKey, LeaseState};
 use smb_protocol::security::Sid;
 use smb_protocol::{FileTime, Guid, NtStatus, Utf16};
 use smb_security::Token;
-
-use crate::open::Open;
 
 /// The owner of an open: an opaque number of the caller's, shown in listings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -220,24 +217,6 @@ pub struct OpenInfo {
     pub attributes: FileAttributes,
 }
 
-/// What CREATE did.
-pub struct Created {
-    /// The open.
-    pub open: Arc<Open>,
-    /// What was done.
-    pub action: CreateAction,
-    /// Caching granted.
-    pub granted: Granted,
-    /// Times, sizes, attributes.
-    pub info: OpenInfo,
-    /// Whether it is a reparse point.
-    pub reparse_point: bool,
-    /// The answer to MxAc.
-    pub maximal_access: Option<MaximalAccessReply>,
-    /// The answer to QFid.
-    pub on_disk_id: Option<OnDiskIdReply>,
-}
-
 /// A lease break for a client (MS-SMB2 2.2.23.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseBreak {
@@ -256,7 +235,7 @@ pub struct LeaseBreak {
 /// Who is told what happens to an open. Calls come from any thread, with no lock held, and must not block.
 pub trait Holder: Send + Sync {
     /// The open's oplock is broken: tell the client. EXCLUSIVE and BATCH are acknowledged with
-    /// [`Open::acknowledge_oplock`]; II, broken to NONE, is not.
+    /// [`Open::acknowledge_oplock`](crate::Open::acknowledge_oplock); II, broken to NONE, is not.
     fn break_oplock(&self, open: OpenId, to: OplockLevel);
 
     /// A lease that the open shares is broken: tell the client. Only one of the opens that share it is called.

@@ -12,9 +12,7 @@ use crate::BREAK_TIMEOUT;
 use crate::api::{LeaseName, OpenId};
 use crate::caching::{By, Caching, Link, Notice, Outcome};
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
-use crate::node::{Node, NodeState};
-use crate::open::Open;
+use crate::file_system::{Core, Node, NodeState, Open};
 use smb_protocol::NtStatus;
 
 /// The clock's time and how long clients have.

@@ -11,9 +11,7 @@ use smb_protocol::fscc::notify::NotifyAction;
 
 use crate::api::{Caller, OpenInfo};
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
-use crate::node::Pin;
-use crate::open::Open;
+use crate::file_system::{Core, Open, Pin};
 
 /// What has to go now that an open is closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

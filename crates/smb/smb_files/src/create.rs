@@ -24,11 +24,9 @@ use smb_protocol::create::contexts::{MaximalAccessReply, OnDiskIdReply};
 use smb_protocol::{FileTime, NtStatus};
 
 use crate::FileSystem;
-use crate::api::{Caller, CreateRequest, Created, Granted};
+use crate::api::{Caller, CreateRequest, Granted, OpenInfo};
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
-use crate::node::Pin;
-use crate::open::Open;
+use crate::file_system::{Core, Open, Pin};
 
 use asker::{Asker, OwnRequest};
 use plan::Plan;
@@ -50,6 +48,24 @@ enum Attempt {
     Done(Admitted),
     /// The file or the name changed meanwhile.
     Again,
+}
+
+/// What CREATE did.
+pub struct Created {
+    /// The open.
+    pub open: Arc<Open>,
+    /// What was done.
+    pub action: CreateAction,
+    /// Caching granted.
+    pub granted: Granted,
+    /// Times, sizes, attributes.
+    pub info: OpenInfo,
+    /// Whether it is a reparse point.
+    pub reparse_point: bool,
+    /// The answer to MxAc.
+    pub maximal_access: Option<MaximalAccessReply>,
+    /// The answer to QFid.
+    pub on_disk_id: Option<OnDiskIdReply>,
 }
 
 impl FileSystem {

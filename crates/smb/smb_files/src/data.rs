@@ -10,9 +10,8 @@ use smb_protocol::directory::CompletionFilter;
 use smb_protocol::fscc::notify::NotifyAction;
 
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
+use crate::file_system::{Core, Open, WriteFlags};
 use crate::locks::ByteRange;
-use crate::open::{Open, WriteFlags};
 
 /// Rights that let data be read: who may run a program may read it (MS-SMB2 3.3.5.12).
 pub(crate) const READS: AccessMask = AccessMask(AccessMask::READ_DATA.0 | AccessMask::EXECUTE.0);
@@ -186,8 +185,8 @@ impl Core {
             return Ok((size, info.allocated));
         }
         let streams = self.store.streams(open.node.file).await?;
-        let name = crate::node::stream_key(&open.stream_now());
-        let found = streams.iter().find(|stream| crate::node::stream_key(&stream.name) == name);
+        let name = crate::file_system::stream_key(&open.stream_now());
+        let found = streams.iter().find(|stream| crate::file_system::stream_key(&stream.name) == name);
         match found {
             Some(stream) => Ok((stream.size, stream.allocated)),
             None => refuse(NtStatus::FILE_CLOSED, "the stream is gone"),

@@ -15,10 +15,10 @@ use smb_security::Request;
 
 use crate::error::{Result, refuse};
 use crate::extras::{HAS_EA, shown};
-use crate::file_system::Core;
-use crate::open::{DirectoryQuery, Open};
+use crate::file_system::{Core, DirectoryQuery, Open};
 use crate::path::{to_client, to_store};
 use crate::query::basic;
+use crate::scan::Scan;
 use crate::short_names::alias;
 use crate::wildcard::Pattern;
 
@@ -26,21 +26,6 @@ use crate::wildcard::Pattern;
 const PAGE: usize = 256;
 /// Longest pattern in units: names have 255, and DOS patterns are not much longer.
 const PATTERN_UNITS_MAX: usize = 1024;
-
-/// Where an enumeration is.
-#[derive(Debug)]
-pub(crate) struct Scan {
-    pattern: Pattern,
-    /// The name, when the pattern has no wildcards.
-    exact: Option<String>,
-    /// Entries that come next: `.` and `..`, what is left of a page, one that did not fit.
-    ahead: VecDeque<(String, FileId)>,
-    cursor: DirectoryCursor,
-    /// The store has no more.
-    exhausted: bool,
-    /// An entry was given since the beginning.
-    gave: bool,
-}
 
 impl Open {
     /// QUERY_DIRECTORY. Appends entries to `out`. The pattern of the first request holds until a restart.
@@ -181,7 +166,7 @@ impl Open {
         let node = self.core.nodes.lock().get(&file).cloned();
         let security = match &node {
             Some(node) => self.core.security(node).await?,
-            None => Arc::new(crate::node::decode_security(&self.core.store.security(file).await?)),
+            None => Arc::new(crate::file_system::decode_security(&self.core.store.security(file).await?)),
         };
         let request = Request { desired: AccessMask::FILE_READ, ..Request::default() };
         Ok(smb_security::check(&security, &self.caller.token, &request).is_ok())

@@ -10,9 +10,7 @@ use smb_protocol::info::QueryInfoFlags;
 
 use crate::error::{Result, refuse};
 use crate::extras::{EA_TABLE, HAS_EA};
-use crate::file_system::Core;
-use crate::node::Node;
-use crate::open::Open;
+use crate::file_system::{Core, Node, Open};
 
 /// Most bytes of all attributes of a file, as on NTFS.
 const EA_BYTES_MAX: usize = 64 * 1024;

@@ -13,8 +13,7 @@ use file_store::{Attributes, FileId, FileInfo, FileKind, InfoChange, StateChange
 use smb_protocol::access::FileAttributes;
 
 use crate::error::Result;
-use crate::file_system::Core;
-use crate::node::Node;
+use crate::file_system::{Core, Node};
 
 /// Table of extended attributes.
 pub(crate) const EA_TABLE: &str = "smb_ea";

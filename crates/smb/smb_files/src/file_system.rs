@@ -1,9 +1,13 @@
-//! One volume as a file system: what belongs to no single open.
+//! One volume as a file system: what belongs to no single open. Below it are the files that are in use, and their opens.
+
+mod node;
+mod tokens;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use file_store::names::fold;
 use file_store::{FileId, FileStore};
 use observe::FastMap;
 use parking_lot::Mutex;
@@ -14,15 +18,17 @@ use smb_protocol::fsctl::copy::ResumeKey;
 use smb_protocol::security::Sid;
 use smb_protocol::{FileTime, Guid, NtStatus};
 
+use self::tokens::Tokens;
 use crate::api::{Caller, LeaseName, OpenId, OpenSummary};
 use crate::error::{Result, refuse};
-use crate::fsctl::offload::Tokens;
 use crate::name_locks::NameLocks;
-use crate::node::{Node, Pin};
-use crate::notify::Watches;
-use crate::open::Open;
-use crate::shared_folders::SharedFolders;
+use crate::shared_folders::{SharedFolder, SharedFolders};
 use crate::short_names::Tunnel;
+use crate::watches::Watches;
+
+pub use self::node::{DirectoryQuery, Open, OpenLookup, WriteFlags};
+pub(crate) use self::node::{LateTime, NewOpen, Node, NodeState, Pin, Place, decode_security, stream_key};
+pub(crate) use self::tokens::Transfer;
 
 /// Most opens of a volume: what 100,000 opens take is about 200 MB, and a client that leaks handles must hit something.
 pub const OPENS_MAX: usize = 1_000_000;
@@ -69,7 +75,7 @@ pub(crate) struct Core {
     pub(crate) leases: Mutex<BTreeMap<LeaseName, (FileId, String)>>,
     /// Folders of shares stay pinned: finding out where one is may take a search.
     roots: Mutex<BTreeMap<FileId, Pin>>,
-    pub(crate) shared: SharedFolders,
+    shared: Arc<SharedFolders>,
     /// All reparse points, once they have been looked up.
     pub(crate) reparse: Mutex<Option<BTreeSet<FileId>>>,
     pub(crate) names: NameLocks,
@@ -105,7 +111,7 @@ impl FileSystem {
                 opens: Mutex::default(),
                 leases: Mutex::default(),
                 roots: Mutex::default(),
-                shared: SharedFolders::default(),
+                shared: Arc::default(),
                 reparse: Mutex::default(),
                 names: NameLocks::default(),
                 tunnel: Mutex::default(),
@@ -148,6 +154,14 @@ impl FileSystem {
         if let Some(node) = node {
             node.forget();
         }
+    }
+
+    /// A share serves a folder, named from the volume's root with `\` or `/` between names, until the result is dropped.
+    #[must_use]
+    pub fn share_folder(&self, folder: &str) -> SharedFolder {
+        let names = folder.split(['\\', '/']).filter(|name| !name.is_empty());
+        let folder: Vec<String> = names.map(fold).collect();
+        self.core.shared.share(folder)
     }
 
     /// All opens, oldest first.
@@ -257,6 +271,30 @@ impl Core {
         // Not under the lock of the roots: the last pin of a node takes the table's lock.
         drop(spare);
         Ok(pin)
+    }
+
+    /// Whether a share is gone when this is.
+    pub(crate) fn is_shared(&self, node: &Pin) -> bool {
+        if !node.is_directory() {
+            return false;
+        }
+        let root = self.store.root();
+        let folder: Vec<String> = node.names_below(root).iter().map(|name| fold(name)).collect();
+        node.file == root || self.shared.has(&folder)
+    }
+
+    /// Refuses to delete or rename what a share serves.
+    ///
+    /// # Errors
+    /// `status`.
+    pub(crate) fn keep_shared(&self, node: &Pin, caller: &Caller, status: NtStatus) -> Result<()> {
+        if node.file == caller.share.root || self.is_shared(node) {
+            return refuse(
+                status,
+                "a share serves the folder, or one in it: its administrator takes it away",
+            );
+        }
+        Ok(())
     }
 }
 

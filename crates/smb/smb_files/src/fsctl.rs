@@ -1,7 +1,7 @@
 //! File system controls (MS-FSA 2.1.5.10, MS-SMB2 3.3.5.15): the table of what each is.
 
 mod copy;
-pub(crate) mod offload;
+mod offload;
 mod ranges;
 mod reparse;
 
@@ -18,7 +18,7 @@ use smb_protocol::fsctl::ranges::{
 use smb_protocol::wire::Wire;
 
 use crate::error::{Result, refuse};
-use crate::open::{Open, OpenLookup};
+use crate::file_system::{Open, OpenLookup};
 
 /// Rights of which changing a file's nature needs one.
 const CHANGES: AccessMask =

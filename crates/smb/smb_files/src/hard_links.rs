@@ -13,8 +13,7 @@ use smb_protocol::fscc::notify::NotifyAction;
 use smb_protocol::{NtStatus, Utf16};
 
 use crate::error::{Result, refuse};
-use crate::node::Pin;
-use crate::open::Open;
+use crate::file_system::{Open, Pin};
 use crate::path::{StreamPart, parse};
 use crate::rename::{Wanted, in_the_way};
 

@@ -11,7 +11,7 @@
 //!
 //! * **Threads.** Everything may be called from several shards. State is behind short mutexes, which are never held
 //!   across an await; a future stays on the shard that started it.
-//! * **Dropping** a future cancels what it waits for of others. A change that it has begun comes to its end (`changes`, a CREATE:
+//! * **Dropping** a future cancels what it waits for of others. A change that it has begun comes to its end (`asking`, a CREATE:
 //!   `create::asker`), so that what is known here is what the store has; closing, and whatever changes the file next, waits for it.
 //! * **Opens** live until [`Open::close`]; dropping the `Arc` closes nothing, as the tables keep one too.
 //! * **Waiting.** Whoever needs another client's acknowledgement says so through `on_wait`, also that the wait is over, and goes on
@@ -21,7 +21,9 @@
 //! * **Durable state** of an open is a [`record::OpenRecord`]: made by [`Open::record`], stored by the server, given back to
 //!   [`FileSystem::restore`] before anybody else is served.
 
+mod aliases;
 mod api;
+mod asking;
 mod breaks;
 mod caching;
 mod changes;
@@ -39,16 +41,14 @@ mod hard_links;
 mod lock_requests;
 mod locks;
 mod name_locks;
-mod names_in_use;
-mod node;
 mod notify;
-mod open;
 mod path;
 mod previous;
 mod query;
 mod quotas;
 pub mod record;
 mod rename;
+mod scan;
 mod security;
 mod set;
 mod share_mode;
@@ -59,17 +59,18 @@ mod stream_names;
 mod tests;
 mod times;
 mod volume_info;
+mod watches;
 mod wildcard;
 mod write_time;
 
 pub use api::{
-    CachingRequest, Caller, CreateRequest, Created, Durability, Granted, Holder, Kept, LeaseBreak,
-    LeaseRequest, LeaseRequestV2, LeftBehind, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
+    CachingRequest, Caller, CreateRequest, Durability, Granted, Holder, Kept, LeaseBreak, LeaseRequest,
+    LeaseRequestV2, LeftBehind, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
+pub use create::Created;
 pub use error::{Detail, FileError, Result};
-pub use file_system::{FileSystem, OPENS_MAX, VolumeOptions};
+pub use file_system::{DirectoryQuery, FileSystem, OPENS_MAX, Open, OpenLookup, VolumeOptions, WriteFlags};
 pub use fsctl::FSCTLS;
-pub use open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
 pub use quotas::{QuotaChange, QuotaChanges};
 pub use set::SET_CLASSES;
 pub use shared_folders::SharedFolder;

@@ -8,8 +8,8 @@ use smb_protocol::access::AccessMask;
 use smb_protocol::lock::{LockElement, LockFlags};
 
 use crate::error::{Result, refuse};
+use crate::file_system::Open;
 use crate::locks::{ByteRange, Lock, NotTaken};
-use crate::open::Open;
 
 /// Rights of which locking needs one.
 const DATA: AccessMask = AccessMask(

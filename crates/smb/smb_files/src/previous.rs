@@ -15,8 +15,7 @@ use smb_protocol::fsctl::snapshots::put_snapshots;
 use smb_protocol::{FileTime, NtStatus};
 
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
-use crate::node::Pin;
+use crate::file_system::{Core, Pin};
 
 /// Rights that something changes by.
 pub(crate) const CHANGES: AccessMask = AccessMask(

@@ -17,7 +17,7 @@ use smb_protocol::wire::Wire;
 use crate::api::OpenInfo;
 use crate::error::{Result, refuse};
 use crate::extras::shown;
-use crate::open::Open;
+use crate::file_system::Open;
 use crate::short_names::alias;
 use crate::times::file_time;
 

@@ -13,7 +13,7 @@ use smb_protocol::security::Sid;
 use smb_protocol::wire::Wire as _;
 
 use crate::error::{FileError, Result, refuse};
-use crate::open::Open;
+use crate::file_system::Open;
 use crate::times::file_time;
 
 /// FileSystemControlFlags (MS-FSCC 2.5.2): what is counted, and what is refused.

@@ -10,10 +10,7 @@ use smb_protocol::fscc::names::{RenameFlags, RenameInformation};
 use smb_protocol::fscc::notify::NotifyAction;
 
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
-use crate::names_in_use::Place;
-use crate::node::{Node, NodeState, Pin};
-use crate::open::Open;
+use crate::file_system::{Core, Node, NodeState, Open, Pin, Place};
 use crate::path::{StreamPart, parse};
 use crate::share_mode::conflict;
 

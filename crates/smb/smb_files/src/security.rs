@@ -12,7 +12,7 @@ use smb_security::{ChangeError, merge, replaces, required_to_query, required_to_
 
 use crate::api::Caller;
 use crate::error::{Detail, FileError, Result, refuse};
-use crate::open::Open;
+use crate::file_system::Open;
 
 impl Open {
     /// What somebody may do with the file at most, whatever this open may.

@@ -18,7 +18,7 @@ use smb_protocol::wire::Wire;
 
 use crate::error::{FileError, Result, refuse};
 use crate::extras::INTERNAL;
-use crate::open::Open;
+use crate::file_system::Open;
 use crate::query::MODE;
 use crate::times::store_time;
 

@@ -11,12 +11,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use file_store::FileId;
 use file_store::names::fold;
-use file_store::{DirectoryCursor, DirectoryEntry, FileId};
 use shard_runtime::Monotonic;
-
-use crate::error::Result;
-use crate::file_system::Core;
 
 /// Letters of a name and of its extension.
 const BASE_MAX: usize = 8;
@@ -26,8 +23,6 @@ const HASH_LETTERS: u32 = 6;
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 /// Where the tilde is.
 const TILDE: usize = 6;
-/// How many entries are looked at at once where a directory is searched.
-const PAGE: usize = 1024;
 /// How long a name that went is remembered, as on NTFS, and how many of them.
 const TUNNEL_TIME: Duration = Duration::from_secs(15);
 const TUNNEL_MAX: usize = 256;
@@ -79,7 +74,7 @@ pub(crate) fn alias(name: &str) -> Option<String> {
 }
 
 /// Whether a name has the form of those that [`alias`] makes: only then a directory is searched for it.
-fn may_be_alias(name: &str) -> bool {
+pub(crate) fn may_be_alias(name: &str) -> bool {
     let base = name.split_once('.').map_or(name, |(base, _)| base);
     let mut bytes = base.bytes();
     let first = bytes.next().is_some_and(|byte| is_legal(char::from(byte)));
@@ -101,52 +96,22 @@ struct Gone {
 #[derive(Default)]
 pub(crate) struct Tunnel(VecDeque<Gone>);
 
-impl Core {
-    /// The entry of a directory that has this short name; `None` if there is none, or not only one.
-    pub(crate) async fn lookup_alias(&self, directory: FileId, name: &str) -> Result<Option<DirectoryEntry>> {
-        if !may_be_alias(name) {
-            return Ok(None);
-        }
-        let mut found: Option<DirectoryEntry> = None;
-        let mut cursor = DirectoryCursor::default();
-        loop {
-            let page = self.store.read_directory(directory, cursor, PAGE).await?;
-            for entry in page.entries {
-                if alias(&entry.name).is_some_and(|alias| alias.eq_ignore_ascii_case(name))
-                    && found.replace(entry).is_some()
-                {
-                    return Ok(None);
-                }
-            }
-            match page.next {
-                Some(next) => cursor = next,
-                None => return Ok(found),
-            }
-        }
-    }
-
+impl Tunnel {
     /// A name is not there any more: removed, or renamed.
-    pub(crate) fn name_gone(&self, directory: FileId, long: &str) {
-        let Some(short) = alias(long) else { return };
-        let until = Monotonic(self.clock.now().0.saturating_add(TUNNEL_TIME.as_nanos() as u64));
-        let mut tunnel = self.tunnel.lock();
-        if tunnel.0.len() >= TUNNEL_MAX {
-            tunnel.0.pop_front();
+    pub(crate) fn gone(&mut self, directory: FileId, short: String, long: &str, now: Monotonic) {
+        let until = Monotonic(now.0.saturating_add(TUNNEL_TIME.as_nanos() as u64));
+        if self.0.len() >= TUNNEL_MAX {
+            self.0.pop_front();
         }
-        tunnel.0.push_back(Gone { directory, short, long: long.to_owned(), until });
+        self.0.push_back(Gone { directory, short, long: long.to_owned(), until });
     }
 
     /// The long name that a file gets which is made under the short name of one that just went.
-    pub(crate) fn name_again(&self, directory: FileId, short: &str) -> Option<String> {
-        if !may_be_alias(short) {
-            return None;
-        }
-        let now = self.clock.now();
-        let mut tunnel = self.tunnel.lock();
-        tunnel.0.retain(|gone| gone.until > now);
+    pub(crate) fn again(&mut self, directory: FileId, short: &str, now: Monotonic) -> Option<String> {
+        self.0.retain(|gone| gone.until > now);
         let same = |gone: &Gone| gone.directory == directory && gone.short.eq_ignore_ascii_case(short);
-        let at = tunnel.0.iter().rposition(same)?;
-        tunnel.0.remove(at).map(|gone| gone.long)
+        let at = self.0.iter().rposition(same)?;
+        self.0.remove(at).map(|gone| gone.long)
     }
 }
 

@@ -15,10 +15,8 @@ use smb_protocol::fscc::names::{RenameFlags, RenameInformation};
 use smb_protocol::fscc::notify::NotifyAction;
 
 use crate::error::{FileError, Result, refuse};
-use crate::file_system::Core;
+use crate::file_system::{Core, Node, NodeState, Open, stream_key};
 use crate::name_locks::NameGuard;
-use crate::node::{Node, NodeState, stream_key};
-use crate::open::Open;
 
 /// What stands for all streams of a file among the names that are being changed; no file can be called that.
 const STREAMS: &str = ":";

@@ -9,7 +9,7 @@ use smb_protocol::fscc::volume::{
 use smb_protocol::wire::Wire;
 
 use crate::error::{Result, refuse};
-use crate::open::Open;
+use crate::file_system::Open;
 use crate::query::finish;
 use crate::quotas::QuotaChanges;
 

@@ -9,13 +9,11 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use file_store::{FileInfo, InfoChange};
+use file_store::InfoChange;
 use shard_runtime::Monotonic;
 
 use crate::error::Result;
-use crate::file_system::Core;
-use crate::node::{Node, NodeState};
-use crate::open::Open;
+use crate::file_system::{LateTime, Open};
 
 /// How long after its first write through an open the time shows.
 const FIRST: Duration = Duration::from_secs(2);
@@ -23,17 +21,6 @@ const FIRST: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_secs(60);
 /// Closing a handle is the file's last write where that is longer ago; as on NTFS, whose closing says when it noticed.
 const RECENT: Duration = FIRST;
-
-/// A time of writing that does not show yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LateTime {
-    /// What shows instead.
-    shown: u64,
-    until: Monotonic,
-}
-
-/// The number that no open has.
-const NOBODY: u64 = 0;
 
 impl Open {
     /// This open is about to write: the time as it is goes on showing.
@@ -74,29 +61,5 @@ impl Open {
             tracing::warn!("the time of closing a file was not kept: {error}");
         }
         self.node.touched();
-    }
-}
-
-impl Node {
-    /// The time of the last write shows from now on.
-    pub(crate) fn show_write_time(&self) {
-        if self.late_writer.load(Ordering::Acquire) != NOBODY {
-            let mut state = self.state.lock();
-            state.late_time = None;
-            self.late_writer.store(NOBODY, Ordering::Release);
-        }
-    }
-}
-
-impl Core {
-    /// Puts the time that shows in place of the store's.
-    pub(crate) fn mask_write_time(&self, node: &Node, state: &mut NodeState, info: &mut FileInfo) {
-        let Some(late) = state.late_time else { return };
-        if late.until > self.clock.now() {
-            info.times.written = late.shown;
-            return;
-        }
-        state.late_time = None;
-        node.late_writer.store(NOBODY, Ordering::Release);
     }
 }

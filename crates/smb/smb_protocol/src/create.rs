@@ -9,10 +9,10 @@ use crate::access::{
     OplockLevel, ShareAccess,
 };
 use crate::file::FileId;
-use crate::header::HEADER_BYTES;
+use crate::header::{HEADER_BYTES, body};
 use crate::time::FileTime;
 use crate::utf16::Utf16;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body, part};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, part};
 
 pub use contexts::{ContextWriter, CreateContext, CreateContexts, CreateReply};
 

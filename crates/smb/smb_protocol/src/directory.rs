@@ -2,9 +2,9 @@
 
 use crate::file::FileId;
 use crate::fscc::FileClass;
-use crate::header::HEADER_BYTES;
+use crate::header::{HEADER_BYTES, body};
 use crate::utf16::Utf16;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body, part};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, part};
 
 bit_flags! {
     /// Flags of QUERY_DIRECTORY.

@@ -1,9 +1,9 @@
 //! Error responses and what they carry (MS-SMB2 2.2.2).
 
 use crate::command::Dialect;
-use crate::header::HEADER_BYTES;
+use crate::header::{HEADER_BYTES, body};
 use crate::utf16::Utf16;
-use crate::wire::{DecodeError, Out, Reader, Reserved, StructureSize, Wire, body, part};
+use crate::wire::{DecodeError, Out, Reader, Reserved, StructureSize, Wire, part};
 
 named_values! {
     /// What an error context is about (3.1.1).

@@ -1,8 +1,9 @@
 //! Files that are open: their identifiers, CLOSE and FLUSH (MS-SMB2 2.2.14.1, 2.2.15 to 2.2.18).
 
 use crate::access::FileAttributes;
+use crate::header::body;
 use crate::time::FileTime;
-use crate::wire::{DecodeError, Reserved, StructureSize, Wire, body};
+use crate::wire::{DecodeError, Reserved, StructureSize, Wire};
 
 wire_struct! {
     /// An open, as a client names it.

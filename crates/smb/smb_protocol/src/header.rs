@@ -198,6 +198,14 @@ impl Header {
     }
 }
 
+/// A reader behind the message's header.
+///
+/// # Errors
+/// When the message is shorter than a header.
+pub(crate) fn body(message: &[u8]) -> Result<Reader<'_>, DecodeError> {
+    message.get(HEADER_BYTES..).map(Reader::new).ok_or(DecodeError::Truncated)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,8 @@
 //! [`crate::security`]; the answer to QUERY_INFO is an [`OutputResponse`](crate::directory::OutputResponse).
 
 use crate::file::FileId;
-use crate::header::HEADER_BYTES;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body, part};
+use crate::header::{HEADER_BYTES, body};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, part};
 
 named_values! {
     /// About what.

@@ -2,8 +2,8 @@
 
 use crate::file::FileId;
 use crate::fsctl::FsctlCode;
-use crate::header::HEADER_BYTES;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body, part};
+use crate::header::{HEADER_BYTES, body};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, part};
 
 bit_flags! {
     /// Flags of an IOCTL request.

@@ -1,7 +1,8 @@
 //! LOCK: byte ranges (MS-SMB2 2.2.26). Its answer is [`Empty`](crate::session::Empty).
 
 use crate::file::FileId;
-use crate::wire::{DecodeError, Out, Reader, Reserved, StructureSize, Wire, body};
+use crate::header::body;
+use crate::wire::{DecodeError, Out, Reader, Reserved, StructureSize, Wire};
 
 bit_flags! {
     /// What to do with a range. Not every combination has a meaning (MS-SMB2 3.3.5.14).

@@ -8,7 +8,7 @@ use crate::create::{CreateRequest, CreateResponse};
 use crate::directory::{ChangeNotifyRequest, OutputResponse, QueryDirectoryRequest};
 use crate::error::ErrorResponse;
 use crate::file::{CloseRequest, CloseResponse, FlushRequest};
-use crate::header::{HEADER_BYTES, Header, UNSOLICITED};
+use crate::header::{HEADER_BYTES, Header, UNSOLICITED, body};
 use crate::info::{QueryInfoRequest, SetInfoRequest, SetInfoResponse};
 use crate::ioctl::{IoctlRequest, IoctlResponse};
 use crate::lock::LockRequest;
@@ -18,7 +18,7 @@ use crate::read::{ReadRequest, ReadResponse};
 use crate::session::{Empty, SessionClosed, SessionSetupRequest, SessionSetupResponse};
 use crate::status::NtStatus;
 use crate::tree::{TreeConnectRequest, TreeConnectResponse};
-use crate::wire::{DecodeError, Out, Wire, body};
+use crate::wire::{DecodeError, Out, Wire};
 use crate::write::{WriteRequest, WriteResponse};
 
 /// What a client sends.

@@ -4,9 +4,9 @@ pub mod contexts;
 
 use crate::command::Dialect;
 use crate::guid::Guid;
-use crate::header::HEADER_BYTES;
+use crate::header::{HEADER_BYTES, body};
 use crate::time::FileTime;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body, part};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, part};
 
 pub use contexts::{NegotiateContext, NegotiateContexts, U16List};
 

@@ -5,8 +5,8 @@
 use crate::access::OplockLevel;
 use crate::create::lease::{LeaseKey, LeaseState};
 use crate::file::FileId;
-use crate::header::HEADER_BYTES;
-use crate::wire::{DecodeError, Reader, Reserved, StructureSize, Wire, body};
+use crate::header::{HEADER_BYTES, body};
+use crate::wire::{DecodeError, Reader, Reserved, StructureSize, Wire};
 
 wire_struct! {
     /// An oplock break: the notification, its acknowledgement and the answer to that (2.2.23.1, 2.2.24.1, 2.2.25.1).

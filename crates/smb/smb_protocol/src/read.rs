@@ -1,8 +1,8 @@
 //! READ (MS-SMB2 2.2.19, 2.2.20).
 
 use crate::file::FileId;
-use crate::header::HEADER_BYTES;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body, part};
+use crate::header::{HEADER_BYTES, body};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, part};
 
 bit_flags! {
     /// Flags of READ.

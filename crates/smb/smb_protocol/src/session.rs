@@ -1,8 +1,8 @@
 //! SESSION_SETUP and LOGOFF (MS-SMB2 2.2.5 to 2.2.8).
 
-use crate::header::HEADER_BYTES;
+use crate::header::{HEADER_BYTES, body};
 use crate::negotiate::Capabilities;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body, part};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, part};
 
 bit_flags! {
     /// Flags of a SESSION_SETUP request.

@@ -1,9 +1,9 @@
 //! TREE_CONNECT, its extension, and TREE_DISCONNECT (MS-SMB2 2.2.9 to 2.2.12).
 
 use crate::access::AccessMask;
-use crate::header::HEADER_BYTES;
+use crate::header::{HEADER_BYTES, body};
 use crate::utf16::Utf16;
-use crate::wire::{DecodeError, Out, Reader, Reserved, StructureSize, Wire, body, part};
+use crate::wire::{DecodeError, Out, Reader, Reserved, StructureSize, Wire, part};
 
 bit_flags! {
     /// Flags of a TREE_CONNECT request (3.1.1).

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::DecodeError;
+use crate::wire::{DecodeError, Reader};
 
 /// A borrowed name. Its length is even; whether its surrogates are paired shows when it is converted.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -81,6 +81,14 @@ pub fn utf16(text: &str) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() * 2);
     put_utf16(text, &mut out);
     out
+}
+
+/// A name of `len` bytes at the reader.
+///
+/// # Errors
+/// When the bytes end before, or the length is odd.
+pub(crate) fn take_name<'a>(reader: &mut Reader<'a>, len: usize) -> Result<Utf16<'a>, DecodeError> {
+    Utf16::new(reader.raw(len)?)
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@
 
 pub use byte_codec::{DecodeError, Reader};
 
-use crate::utf16::Utf16;
-
 /// A value of fixed size on the wire.
 pub trait Wire: Sized {
     /// Its bytes.
@@ -122,14 +120,6 @@ pub fn part<'a>(
         return Err(DecodeError::Invalid(field));
     }
     offset.checked_add(len).and_then(|end| message.get(offset..end)).ok_or(DecodeError::Invalid(field))
-}
-
-/// A reader behind the message's header.
-///
-/// # Errors
-/// When the message is shorter than a header.
-pub(crate) fn body(message: &[u8]) -> Result<Reader<'_>, DecodeError> {
-    message.get(crate::header::HEADER_BYTES..).map(Reader::new).ok_or(DecodeError::Truncated)
 }
 
 /// A part was longer than its length field can say.
@@ -265,12 +255,4 @@ impl<'a> Out<'a> {
     pub fn check(&self) -> Result<(), Oversized> {
         if self.oversized { Err(Oversized) } else { Ok(()) }
     }
-}
-
-/// A name of `len` bytes at the reader.
-///
-/// # Errors
-/// When the bytes end before, or the length is odd.
-pub(crate) fn take_name<'a>(reader: &mut Reader<'a>, len: usize) -> Result<Utf16<'a>, DecodeError> {
-    Utf16::new(reader.raw(len)?)
 }

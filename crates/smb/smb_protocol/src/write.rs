@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use crate::file::FileId;
-use crate::header::HEADER_BYTES;
+use crate::header::{HEADER_BYTES, body};
 use crate::read::Channel;
-use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire, body};
+use crate::wire::{DecodeError, Out, Reserved, StructureSize, Wire};
 
 bit_flags! {
     /// Flags of WRITE.

@@ -5,29 +5,10 @@ use cluster_store::{Condition, Step, Transaction};
 use pool_ownership::Order;
 use sim_store::Weather;
 
+use crate::fault::{End, Fault};
 use crate::life::{MILLISECOND, SECOND, Time};
 use crate::node::Incoming;
-use crate::world::{End, Event, World};
-
-pub(crate) enum Fault {
-    /// The next one of the seed's choice.
-    Any,
-    /// A process begins on a node, if none runs.
-    Start(usize),
-    GoOn(usize, u64),
-    /// The supervisor of this life says that its process is gone.
-    Supervisor(usize, u64),
-    Cut(End, End),
-    Mend(End, End),
-    Stall(Time),
-    Isolate(usize, Time),
-    FairWeather,
-    Mode(usize, bool, bool),
-    /// An owner is deposed with requests under way.
-    Depose,
-    /// Nodes are as quick as ever.
-    Quick,
-}
+use crate::world::{Event, World};
 
 /// One seed of so many has an owner deposed with requests under way.
 const DEPOSED: u64 = 4;

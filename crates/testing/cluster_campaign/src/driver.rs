@@ -8,10 +8,11 @@ use pool_ownership::{Action, Input, Node, Order, Phase};
 use sim_store::{Delivery, Reply, Request as StoreRequest};
 
 use crate::case::Sabotage;
+use crate::fault::{End, Fault};
 use crate::life::{Answer, Life, MILLISECOND, Out, SECOND};
 use crate::node::{For, Incoming};
 use crate::pool::Pool;
-use crate::world::{End, Event, World, flaws};
+use crate::world::{Event, World, flaws};
 
 /// A disk that does not answer counts as away after this.
 const DISK_PATIENCE: u64 = SECOND;
@@ -252,7 +253,7 @@ impl World {
             self.stats.crashes += 1;
             self.crash(node);
             let after = self.dice.between(10 * MILLISECOND, 6 * SECOND);
-            return self.push(after, Event::Fault(crate::chaos::Fault::Start(node)));
+            return self.push(after, Event::Fault(Fault::Start(node)));
         }
         let life = of.life_number;
         match order {

@@ -27,6 +27,7 @@ mod chaos;
 mod clients;
 mod disk;
 mod driver;
+mod fault;
 mod fence;
 mod life;
 mod node;

@@ -1,10 +1,11 @@
 //! Clients in the world.
 
 use crate::case::Sabotage;
+use crate::fault::End;
 use crate::life::{MILLISECOND, SECOND, Time};
 use crate::node::Incoming;
 use crate::pool::Request;
-use crate::world::{End, Event, World};
+use crate::world::{Event, World};
 
 /// A slow node carries a request out within this.
 const SLOWEST: Time = 7 * SECOND;

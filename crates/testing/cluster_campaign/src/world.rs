@@ -10,9 +10,9 @@ use sim::Dice;
 use sim_store::{RequestId, SimStore};
 
 use crate::case::{Case, Outcome, Sabotage, Stats};
-use crate::chaos::Fault;
 use crate::clients::{Client, Known};
 use crate::disk::Disk;
+use crate::fault::{End, Fault};
 use crate::life::{MILLISECOND, SECOND, Time};
 use crate::node::{Clock, For, Incoming, SimNode};
 use crate::pool::Plan;
@@ -21,15 +21,6 @@ use crate::pool::Plan;
 const LIVENESS: Time = 40 * SECOND;
 /// A run that is longer has no end.
 const MOST_EVENTS: u64 = 3_000_000;
-
-/// One end of a way that can be cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum End {
-    Node(usize),
-    Disk(usize),
-    Store,
-    Clients,
-}
 
 pub(crate) enum Event {
     /// To a life of a node, or to whichever there is.

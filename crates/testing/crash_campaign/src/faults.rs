@@ -3,38 +3,21 @@
 
 mod full;
 mod lost_pairs;
-pub(crate) mod rollback;
+mod rare;
+mod rollback;
 mod together;
-mod troubles;
 
 use std::time::Duration;
 
-use pool::{DiskUse, Pool, PoolError, PoolErrorKind};
+use pool::{DiskUse, Pool, PoolErrorKind};
 use sim::Dice;
 
 use crate::case::Layout;
 use crate::rig::{Rig, Standing};
 
 pub(crate) use full::space_returns;
-pub(crate) use troubles::{Troubles, come_and_go};
-
-/// Judges what the pool answered the administrator.
-pub(crate) fn judge(rig: &Rig, what: &str, result: Result<(), PoolError>) -> bool {
-    match result {
-        Ok(()) => {
-            rig.answered();
-            true
-        }
-        Err(error) => {
-            rig.trace(|| format!("{what}: {error}"));
-            let sensible = matches!(error.kind(), PoolErrorKind::NoSpace | PoolErrorKind::InUse);
-            if !sensible && !rig.excuses_failure() {
-                rig.broken(format!("{what} fails within what the layout stands: {error}"));
-            }
-            false
-        }
-    }
-}
+pub(crate) use rare::come_and_go;
+pub(crate) use rollback::between_boots;
 
 pub(crate) async fn lose(rig: &Rig, pool: &Pool, dice: &Dice, cache_lost: &dyn Fn()) {
     let members = rig.with_standing(Standing::Member);
@@ -47,7 +30,7 @@ pub(crate) async fn lose(rig: &Rig, pool: &Pool, dice: &Dice, cache_lost: &dyn F
         && let Some(id) = id
     {
         let told = pool.disk_lost(id, "pulled by the campaign").await;
-        judge(rig, "telling of a lost disk", told);
+        rig.judge("telling of a lost disk", told);
     }
 }
 
@@ -97,12 +80,12 @@ pub(crate) async fn bring_back(rig: &Rig, pool: &Pool, dice: &Dice) {
     {
         // The pool has not noticed yet that it was away.
         let told = pool.disk_lost(id, "was away").await;
-        if !judge(rig, "telling of a lost disk", told) {
+        if !rig.judge("telling of a lost disk", told) {
             return;
         }
     }
     let returned = pool.disk_returned(disk.device()).await.map(drop);
-    if judge(rig, "the return of a disk", returned) {
+    if rig.judge("the return of a disk", returned) {
         rig.set_standing(slot, Standing::Member);
         rig.stats.borrow_mut().returns += 1;
     }
@@ -128,7 +111,7 @@ pub(crate) async fn replace(rig: &Rig, pool: &Pool, dice: &Dice) {
         // From here on it may not come back: the answer may be lost with the power.
         rig.set_standing(slot, Standing::Replaced);
         let retired = pool.set_disk_use(id, DiskUse::Retired).await;
-        if judge(rig, "retiring a disk", retired) {
+        if rig.judge("retiring a disk", retired) {
             rig.stats.borrow_mut().replacements += 1;
         }
         if !spare_first {
@@ -142,7 +125,7 @@ pub(crate) async fn replace(rig: &Rig, pool: &Pool, dice: &Dice) {
             match pool.remove_disk(id).await {
                 // Out of the pool, but what is written on it cannot be cleared: it is away.
                 Err(error) if error.kind() == PoolErrorKind::Io => {}
-                removed => drop(judge(rig, "removing a disk", removed)),
+                removed => drop(rig.judge("removing a disk", removed)),
             }
         }
     }
@@ -154,7 +137,7 @@ pub(crate) async fn drain(rig: &Rig, pool: &Pool, dice: &Dice) {
         let Some(id) = rig.id(pool, slot) else { continue };
         rig.forget_voters();
         let removed = pool.remove_disk(id).await;
-        if !judge(rig, "removing an empty disk", removed) {
+        if !rig.judge("removing an empty disk", removed) {
             continue;
         }
         rig.stats.borrow_mut().drained += 1;
@@ -174,7 +157,7 @@ pub(crate) async fn drain(rig: &Rig, pool: &Pool, dice: &Dice) {
     rig.trace(|| format!("disk{slot} is to be emptied"));
     rig.set_standing(slot, Standing::Leaving);
     let retired = pool.set_disk_use(id, DiskUse::Retired).await;
-    judge(rig, "retiring a disk that works", retired);
+    rig.judge("retiring a disk that works", retired);
 }
 
 async fn join(rig: &Rig, pool: &Pool, dice: &Dice) -> bool {
@@ -186,10 +169,10 @@ async fn join(rig: &Rig, pool: &Pool, dice: &Dice) -> bool {
             rig.answered();
             if spare {
                 let used = pool.set_disk_use(id, DiskUse::Active).await;
-                judge(rig, "putting a spare to work", used);
+                rig.judge("putting a spare to work", used);
             }
             true
         }
-        Err(error) => judge(rig, "adding a disk", Err(error)),
+        Err(error) => rig.judge("adding a disk", Err(error)),
     }
 }

@@ -28,6 +28,7 @@
 use std::cell::Cell;
 use std::sync::Once;
 
+mod boot;
 mod case;
 mod end;
 mod faults;
@@ -37,6 +38,7 @@ mod metadata_rot;
 mod pool_run;
 mod rig;
 mod rot;
+mod troubles;
 mod volume_run;
 
 pub use case::{Case, Layout, Outcome, Sabotage, Stats, Subject};

@@ -2,24 +2,10 @@
 //! The pool must open all the same with all that was acknowledged, and have written anew what it keeps twice.
 
 use pool::{Pool, probe};
-use sim::{Dice, Rot};
+use sim::Dice;
 
 use crate::case::Layout;
-use crate::rig::{Rig, Standing};
-
-/// A sector of a pool's structure that has gone bad.
-pub(crate) struct SpoiledMetadata {
-    pub(crate) slot: usize,
-    rot: Rot,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Superblock,
-    Checkpoint,
-    Log,
-}
+use crate::rig::{Rig, SpoiledMetadata, Standing, What};
 
 /// Spoils a structure of a disk, where a disk may fail now. Before the pool is opened.
 pub(crate) async fn spoil(rig: &Rig, dice: &Dice) {

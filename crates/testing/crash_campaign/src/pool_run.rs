@@ -17,9 +17,9 @@ use sim::{Dice, Survival, on_shard};
 
 use crate::case::{Case, Outcome};
 use crate::end::End;
-use crate::faults;
 use crate::rig::{Rig, RigSpec, least_disks, resiliency};
 use crate::rot;
+use crate::{boot, faults};
 use model::Model;
 
 /// What a seed decides once.
@@ -115,7 +115,7 @@ impl Run {
 
     fn power_returns(&self) {
         self.model.crash();
-        self.rig.power_returns(&self.dice);
+        boot::power_returns(&self.rig, &self.dice);
     }
 }
 
@@ -130,7 +130,7 @@ async fn one_boot(run: Rc<Run>, boot: u64, end: End) {
     {
         rig.power.cut_after(events, survival);
     }
-    let opened = if boot == 0 { rig.create_pool().await } else { rig.open_pool().await };
+    let opened = if boot == 0 { rig.create_pool().await } else { boot::open_pool(rig).await };
     let pool = match opened {
         Ok(pool) => Rc::new(pool),
         Err(error) => {

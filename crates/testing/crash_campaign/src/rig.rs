@@ -1,6 +1,7 @@
 //! Disks on one supply, the pool's surroundings, and the ledger of faults: what may be lost now.
 
 mod ledger;
+mod spoiled;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -9,18 +10,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use block_device::UnmapBehavior;
 use pool::{
-    CreateOptions, DiskDescription, DiskId, Epoch, Faults, Guid, MemoryWitness, NewDisk, OpenOptions, Pool,
-    PoolError, QuorumWitness, Resiliency, Seq, Surroundings, Vote, WitnessFuture,
+    CreateOptions, DiskDescription, DiskId, Epoch, Faults, Guid, MemoryWitness, NewDisk, Pool, PoolError,
+    QuorumWitness, Resiliency, Seq, Surroundings, Vote, WitnessFuture,
 };
 use shard_runtime::{Clock as _, Monotonic};
 use sim::{Dice, Lie, Pace, Power, SimClock, SimDisk, SimSpec, Survival};
 
 use crate::case::{Case, Layout, Outcome, Sabotage, Stats};
-use crate::faults::{Troubles, rollback, space_returns};
-use crate::metadata_rot::SpoiledMetadata;
-use crate::rot::{self, Spoiled};
+use crate::troubles::Troubles;
 
 pub(crate) use ledger::Mark;
+pub(crate) use spoiled::{REGIONS, Spoiled, SpoiledMetadata, What, group_of, has_losses};
 
 /// Where a disk stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,43 +282,6 @@ impl Rig {
         Ok(pool)
     }
 
-    /// Opens the pool from the disks that are there.
-    pub(crate) async fn open_pool(&self) -> Result<Pool, PoolError> {
-        let here: Vec<_> = self
-            .slots
-            .borrow()
-            .iter()
-            .filter(|slot| matches!(slot.standing, Standing::Member | Standing::Joining | Standing::Leaving))
-            .map(|slot| slot.disk.device())
-            .collect();
-        let guid = self.guid.get().unwrap_or_default();
-        let faults = Faults::default();
-        self.sabotage(&faults);
-        if !self.spoiled.borrow().is_empty() || rot::has_losses(&self.slots.borrow()) {
-            // What was under way gets what it lacks before the journal's replay looks at it.
-            let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-            let pool = Pool::open(guid, here.clone(), options, self.surroundings.clone()).await;
-            pool.iter().for_each(|pool| rot::forget(self, pool, true));
-        }
-        let options = OpenOptions::default();
-        let pool = Pool::open_broken(guid, here, options, self.surroundings.clone(), faults).await?;
-        self.troubles.opened(&pool, &self.marked(&pool));
-        // Who was joining when the power went is a member now, or is not.
-        for slot in self.with_standing(Standing::Joining) {
-            let member = self.id(&pool, slot).is_some();
-            self.set_standing(slot, if member { Standing::Member } else { Standing::Replaced });
-        }
-        // Who was leaving is out now, or is not.
-        for slot in self.with_standing(Standing::Leaving) {
-            if self.id(&pool, slot).is_none() {
-                self.set_standing(slot, Standing::Replaced);
-            }
-        }
-        rot::forget(self, &pool, true);
-        space_returns(self, &pool).await;
-        Ok(pool)
-    }
-
     /// The disks that the pool has marked by being opened or closed: those that are there, unless they are full.
     pub(crate) fn marked(&self, pool: &Pool) -> BTreeSet<usize> {
         let status = pool.status();
@@ -331,7 +294,7 @@ impl Rig {
         (0..slots).filter(marked).collect()
     }
 
-    fn sabotage(&self, faults: &Faults) {
+    pub(crate) fn sabotage(&self, faults: &Faults) {
         let set = |fault: &AtomicBool, kind| fault.store(self.case.sabotage == kind, Ordering::SeqCst);
         set(&faults.skip_flush, Sabotage::PoolSkipsFlush);
         set(&faults.skip_stale_mark, Sabotage::PoolSkipsStaleMark);
@@ -367,32 +330,6 @@ impl Rig {
     pub(crate) fn reopen(&self) {
         self.trace(|| "to be opened anew".into());
         self.kill();
-    }
-
-    /// Between two boots: disks are lost and found, power comes back.
-    pub(crate) fn power_returns(&self, dice: &Dice) {
-        self.power.restore();
-        for slot in self.slots.borrow().iter() {
-            slot.disk.forget_failures();
-            slot.disk.keep_writes();
-        }
-        self.troubles.all_back(self);
-        for slot in self.with_standing(Standing::Away) {
-            if dice.one_in(2) {
-                self.disk(slot).restore();
-                self.set_standing(slot, Standing::Member);
-                self.stats.borrow_mut().returns += 1;
-                self.trace(|| format!("disk{slot} is back before the opening"));
-            }
-        }
-        let members = self.with_standing(Standing::Member);
-        if let Some(slot) = dice.pick(&members).copied()
-            && dice.one_in(5)
-            && self.may_fail(slot)
-        {
-            self.lose(slot, dice);
-        }
-        rollback::between_boots(self);
     }
 
     /// Notes what does not end with its boot.

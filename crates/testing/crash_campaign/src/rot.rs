@@ -7,34 +7,13 @@
 
 use std::time::Duration;
 
-use pool::{Pool, Severity, SlabInUse, SpaceId};
-use sim::{Dice, Rot};
+use pool::{Pool, Severity, SlabInUse};
+use sim::Dice;
 
 use crate::case::Layout;
-use crate::rig::{Rig, Slot, Standing};
+use crate::rig::{REGIONS, Rig, Spoiled, Standing, group_of, has_losses};
 
 pub(crate) const BLOCK: u64 = 4096;
-/// Regions of a slab.
-pub(crate) const REGIONS: u64 = 64;
-
-/// A sector that has gone bad.
-pub(crate) struct Spoiled {
-    slot: usize,
-    /// Where the sector is on its disk, in bytes.
-    at: u64,
-    rot: Rot,
-    group: Group,
-    /// The slab on its disk, in bytes.
-    start: u64,
-    /// The region of the slab; `None` for a page of its checksums.
-    region: Option<u64>,
-}
-
-type Group = (SpaceId, u32, u8);
-
-fn group_of(slab: &SlabInUse) -> Group {
-    (slab.space, slab.row, slab.group)
-}
 
 /// Regions of a slab's group in which everything is good and at rest.
 pub(crate) fn at_rest(slabs: &[SlabInUse], slab: &SlabInUse, least: usize) -> u64 {
@@ -85,68 +64,6 @@ pub(crate) fn spoil(rig: &Rig, pool: &Pool, dice: &Dice) {
     }
 }
 
-/// Whether a disk has sectors that have gone bad.
-pub(crate) fn is_spoiled(rig: &Rig, slot: usize) -> bool {
-    let metadata = rig.spoiled_metadata.borrow();
-    rig.spoiled.borrow().iter().any(|bad| bad.slot == slot) || metadata.iter().any(|bad| bad.slot == slot)
-}
-
-/// Whether a disk lacks writes that it has acknowledged, or does not keep what is written now.
-pub(crate) fn has_losses(slots: &[Slot]) -> bool {
-    slots.iter().any(|slot| slot.disk.is_losing() || !slot.disk.lost().is_empty())
-}
-
-/// Forgets lost writes that do not matter any more: their slab is in use no more. At an opening, what a region lacks that was
-/// under way is put there.
-fn forget_losses(rig: &Rig, pool: &Pool, opening: bool) {
-    if !has_losses(&rig.slots.borrow()) {
-        return;
-    }
-    let slabs = pool.slabs_in_use();
-    for slot in 0..rig.slots.borrow().len() {
-        let (disk, id) = (rig.disk(slot), rig.id(pool, slot));
-        for at in disk.lost() {
-            let holds = |(start, len): (u64, u64)| (start..start + len).contains(&at);
-            let here = |slab: &&SlabInUse| Some(slab.disk) == id;
-            let slab = slabs.iter().filter(here).find(|slab| holds((slab.start, slab.len)));
-            let is_page = || slabs.iter().filter(here).any(|slab| slab.sums.is_some_and(holds));
-            match slab {
-                Some(slab) => {
-                    let region = (at - slab.start) / (slab.len / REGIONS);
-                    if opening && slab.unsettled & (1 << region) != 0 {
-                        disk.put_back(at);
-                    }
-                }
-                None if is_page() => {}
-                None => disk.forget_loss(at),
-            }
-        }
-    }
-}
-
-/// Forgets what has been healed, or does not matter any more.
-pub(crate) fn forget(rig: &Rig, pool: &Pool, opening: bool) {
-    forget_losses(rig, pool, opening);
-    if rig.spoiled.borrow().is_empty() {
-        return;
-    }
-    let slabs = pool.slabs_in_use();
-    let matters = |bad: &Spoiled| {
-        let id = rig.id(pool, bad.slot);
-        let slab = slabs.iter().find(|slab| Some(slab.disk) == id && slab.start == bad.start);
-        let Some(slab) = slab.filter(|slab| group_of(slab) == bad.group) else { return false };
-        !opening || bad.region.is_none_or(|region| slab.unsettled & (1 << region) == 0)
-    };
-    rig.spoiled.borrow_mut().retain(|bad| {
-        let disk = rig.disk(bad.slot);
-        let kept = matters(bad) && disk.is_rotten(&bad.rot);
-        if !kept {
-            disk.unrot(&bad.rot);
-        }
-        kept
-    });
-}
-
 /// Nobody reads a page of checksums that is in memory: what is bad there is healed when it is written next, or goes by
 /// itself.
 fn forget_pages(rig: &Rig, pool: &Pool) {
@@ -175,7 +92,7 @@ pub(crate) async fn scrub_and_check(rig: &Rig, pool: &Pool) {
         if spoiled && !scrub(rig, pool).await {
             return;
         }
-        forget(rig, pool, false);
+        rig.forget_healed(pool, false);
         forget_pages(rig, pool);
         let lacking = rig.slots.borrow().iter().find(|slot| !slot.disk.lost().is_empty()).map(|slot| {
             format!("a scrub leaves {} without what it has lost at {:?}", slot.name, slot.disk.lost().first())
@@ -237,7 +154,7 @@ async fn scrub(rig: &Rig, pool: &Pool) -> bool {
 /// A scrub is asked for, and goes on beside everything else.
 pub(crate) async fn begin_scrub(rig: &Rig, pool: &Pool) {
     let begun = pool.start_scrub().await;
-    if crate::faults::judge(rig, "starting a scrub", begun) {
+    if rig.judge("starting a scrub", begun) {
         rig.stats.borrow_mut().scrubs += 1;
     }
 }

@@ -30,10 +30,10 @@ use volume_format::layout_for;
 
 use crate::case::{Case, Layout, Outcome};
 use crate::end::End;
-use crate::faults;
 use crate::metadata_rot;
 use crate::rig::{Mark, Rig, RigSpec, Standing, least_disks, resiliency};
 use crate::rot;
+use crate::{boot, faults};
 use liar::Liar;
 use model::Model;
 
@@ -163,7 +163,7 @@ impl Run {
 
     fn power_returns(&self) {
         self.model.crash(self.rig.alive());
-        self.rig.power_returns(&self.dice);
+        boot::power_returns(&self.rig, &self.dice);
     }
 }
 
@@ -230,7 +230,7 @@ async fn open(run: &Rc<Run>, first: bool) -> Option<Opened> {
             rig.create_pool().await
         } else {
             metadata_rot::spoil(rig, &run.dice).await;
-            rig.open_pool().await
+            boot::open_pool(rig).await
         };
         let pool = match opened {
             Ok(pool) => Rc::new(pool),

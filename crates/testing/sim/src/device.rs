@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{
-    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Durability, Geometry, UnmapBehavior, check_range,
+    BlockDevice, BlockError, BlockErrorKind, BlockFuture, Device, Durability, Geometry, UnmapBehavior,
+    check_range,
 };
 
 use crate::disk::{Lie, SimDisk, gone};
@@ -73,6 +74,21 @@ impl Drop for Begun {
                 inner.medium.complete(change, false);
             }
         }
+    }
+}
+
+impl SimDisk {
+    /// The disk as a device, good until the power or the disk goes. It may be attached several times.
+    #[must_use]
+    pub fn attach(&self) -> Arc<SimDevice> {
+        let attachment = self.inner.lock().attachment;
+        Arc::new(SimDevice { disk: Weak::clone(&self.this), geometry: self.geometry.clone(), attachment })
+    }
+
+    /// The disk as a device of the first waist.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.attach()
     }
 }
 

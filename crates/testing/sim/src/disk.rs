@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use aligned_buffer::IoBuf;
-use block_device::{BlockError, BlockErrorKind, Device, Geometry, UnmapBehavior};
+use block_device::{BlockError, BlockErrorKind, Geometry, UnmapBehavior};
 use parking_lot::Mutex;
 
-use crate::device::SimDevice;
-use crate::luck::Full;
 use crate::medium::{Change, Content, Medium};
+use crate::power::Supplied;
 use crate::{Dice, Power, SECTOR, Survival};
 
 /// What a disk is.
@@ -54,6 +53,15 @@ pub enum Lie {
     Misplace(u64),
 }
 
+/// How a disk is full: as a file on a file system without space is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// Nothing can be written, as where every write takes new space.
+    Everything,
+    /// What was written before can be overwritten.
+    New,
+}
+
 /// A sector that went bad, and nobody was told.
 #[derive(Clone, Debug)]
 pub struct Rot {
@@ -72,7 +80,7 @@ pub struct SimDisk {
     pub(crate) written: AtomicU64,
     /// Operations whose futures have not ended.
     pub(crate) busy: AtomicU64,
-    this: Weak<Self>,
+    pub(crate) this: Weak<Self>,
 }
 
 pub(crate) struct Inner {
@@ -81,7 +89,7 @@ pub(crate) struct Inner {
     in_flight: BTreeMap<u64, Change>,
     begun: u64,
     /// Devices of another number are dead.
-    attachment: u64,
+    pub(crate) attachment: u64,
     present: bool,
     /// Sectors that cannot be read until they are written.
     pub(crate) unreadable: BTreeSet<usize>,
@@ -121,29 +129,16 @@ impl SimDisk {
             full: None,
             losing: Vec::new(),
         };
-        Arc::new_cyclic(|this| Self {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             power: Arc::clone(power),
             geometry,
             pace: spec.pace,
-            dice: power.supply(this),
+            dice: power.supply(this.clone()),
             inner: Mutex::new(inner),
             written: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             this: Weak::clone(this),
         })
-    }
-
-    /// The disk as a device, good until the power or the disk goes. It may be attached several times.
-    #[must_use]
-    pub fn attach(&self) -> Arc<SimDevice> {
-        let attachment = self.inner.lock().attachment;
-        Arc::new(SimDevice { disk: Weak::clone(&self.this), geometry: self.geometry.clone(), attachment })
-    }
-
-    /// The disk as a device of the first waist.
-    #[must_use]
-    pub fn device(&self) -> Device {
-        self.attach()
     }
 
     /// The disk goes away with its cache, as when it is pulled with its power.
@@ -274,10 +269,6 @@ impl SimDisk {
         self.inner.lock().medium.swap(rot.sector, &rot.is, &rot.was);
     }
 
-    pub(crate) fn lose_power(&self, survival: Survival) {
-        self.inner.lock().lose_cache(survival, &self.dice);
-    }
-
     pub(crate) fn is_powered(&self) -> bool {
         self.power.is_on()
     }
@@ -285,6 +276,12 @@ impl SimDisk {
     /// Counts an event; no lock of the disk may be held, because the supply cuts all disks.
     pub(crate) fn event(&self) -> Result<(), BlockError> {
         if self.power.event() { Ok(()) } else { Err(gone()) }
+    }
+}
+
+impl Supplied for SimDisk {
+    fn lose_power(&self, survival: Survival) {
+        self.inner.lock().lose_cache(survival, &self.dice);
     }
 }
 

@@ -38,8 +38,7 @@ mod tests;
 
 pub use device::SimDevice;
 pub use dice::Dice;
-pub use disk::{Lie, Pace, Rot, SimDisk, SimSpec};
-pub use luck::Full;
+pub use disk::{Full, Lie, Pace, Rot, SimDisk, SimSpec};
 pub use medium::{Image, SECTOR, Survival};
 pub use power::Power;
 pub use runtime::{SimClock, on_shard};

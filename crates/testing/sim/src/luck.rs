@@ -4,16 +4,7 @@
 use std::ops::Range;
 
 use crate::medium::Change;
-use crate::{Image, SECTOR, SimDisk};
-
-/// How a disk is full: as a file on a file system without space is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// Nothing can be written, as where every write takes new space.
-    Everything,
-    /// What was written before can be overwritten.
-    New,
-}
+use crate::{Full, Image, SECTOR, SimDisk};
 
 impl SimDisk {
     /// What the disk shows now, to go back to.

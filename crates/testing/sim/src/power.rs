@@ -4,8 +4,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::disk::SimDisk;
 use crate::{Dice, Survival};
+
+/// What has its power from a supply.
+pub(crate) trait Supplied: Send + Sync {
+    /// The power has gone: what was not durable survives as `survival` says.
+    fn lose_power(&self, survival: Survival);
+}
 
 /// The power supply of some disks. It counts events, and can be told to fail at one.
 pub struct Power {
@@ -19,7 +24,7 @@ struct Inner {
     left: Option<u64>,
     survival: Survival,
     cuts: u64,
-    disks: Vec<Weak<SimDisk>>,
+    disks: Vec<Weak<dyn Supplied>>,
     dice: Dice,
 }
 
@@ -40,9 +45,9 @@ impl Power {
     }
 
     /// Takes a disk on, and gives it dice of its own.
-    pub(crate) fn supply(&self, disk: &Weak<SimDisk>) -> Dice {
+    pub(crate) fn supply(&self, disk: Weak<dyn Supplied>) -> Dice {
         let mut inner = self.inner.lock();
-        inner.disks.push(Weak::clone(disk));
+        inner.disks.push(disk);
         inner.dice.fork()
     }
 

@@ -31,7 +31,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shard_runtime::Monotonic;
 
-use crate::links::END;
+use crate::extents::END;
 
 /// Clusters that a run has before space is mapped ahead of it: 1 MiB. What ends before that takes what it needs.
 const RUN_MIN: u64 = 16;

@@ -26,8 +26,8 @@ use parking_lot::Mutex;
 use redb::StorageBackend;
 use volume_format::{BLOCK, LengthRecord, Superblock};
 
-use crate::core::clear;
-use crate::room::Meter;
+use crate::clear::clear;
+use crate::meter::Meter;
 
 /// Most bytes held; then they are written before the sync. A large transaction, not a commit on the way of a write.
 const HELD_MAX: usize = 8 << 20;

@@ -13,8 +13,9 @@ use redb::ReadableTable;
 use shard_runtime::Monotonic;
 
 use crate::core::Core;
-use crate::database::{database_error, stopped};
+use crate::database_error::database_error;
 use crate::lent;
+use crate::stopped::stopped;
 use crate::tables::ORPHANS;
 
 /// Extents of a removed file that are given up in one transaction, so that others do not wait long for theirs.

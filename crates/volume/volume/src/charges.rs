@@ -11,11 +11,11 @@ use file_store::{NO_LIMIT, Owner, QuotaLevel, QuotaMode, StoreError, StoreErrorK
 use redb::ReadableTable;
 use volume_format::{CLUSTER, Inode};
 
-use crate::clusters::StreamKey;
 use crate::core::Core;
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
 use crate::extents::Extent;
-use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, SECURITY};
+use crate::session::Session;
+use crate::tables::{COUNTERS, INODES, NEXT_FILE, ROOT, SECURITY, StreamKey};
 
 /// Files that are counted in one job, so that others wait little for theirs.
 const FILES_PER_ROUND: usize = 64;

@@ -40,39 +40,14 @@ use file_store::StoreError;
 use file_store::names::fold;
 use volume_format::Inode;
 
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
+use crate::finding::{Finding, Severity};
 use crate::folding;
 use crate::free::Free;
 use crate::integrity;
-use crate::replay::tables_of;
-use crate::tables::{COUNTERS, ROOT, SNAPSHOT_TABLES, TABLES, make_tables};
+use crate::session::Session;
+use crate::tables::{COUNTERS, ROOT, SNAPSHOT_TABLES, TABLES, make_tables, tables_of};
 use crate::volume::{Environment, Volume, nonce};
-
-/// How bad a finding is; the order is worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Data is lost or could be overwritten.
-    Critical,
-    /// A structure is damaged; another copy of it serves, or nothing depends on it now.
-    Error,
-    /// Space is not accounted for.
-    Warning,
-}
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// How bad.
-    pub severity: Severity,
-    /// Which structure.
-    pub structure: &'static str,
-    /// Where: the file with its path, or the place on the device.
-    pub place: String,
-    /// What is wrong.
-    pub detail: String,
-    /// What a repair does about it; `None` when nothing can be done without guessing.
-    pub repair: Option<String>,
-}
 
 /// What [`verify`] does with what it finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,7 +298,7 @@ pub(crate) struct Layout {
     /// Clusters that the device has.
     pub(crate) clusters: u64,
     /// Extents, with whom they belong to.
-    pub(crate) used: Vec<(crate::clusters::StreamKey, crate::extents::Extent)>,
+    pub(crate) used: Vec<(crate::tables::StreamKey, crate::extents::Extent)>,
     /// Names of the files among them.
     pub(crate) names: BTreeMap<u64, String>,
 }

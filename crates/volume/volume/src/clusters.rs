@@ -9,18 +9,15 @@ use file_store::{StoreError, StoreErrorKind};
 use redb::{ReadableTable, Table};
 use volume_format::CLUSTER;
 
-use crate::database::{Session, database_error};
-use crate::extents::Extent;
+use crate::database_error::database_error;
+use crate::extents::{END, Extent};
 use crate::free::Run;
-use crate::links::END;
 use crate::rows::Recorded;
-use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, MapKey, SHARED, SHARES};
+use crate::session::Session;
+use crate::tables::{EXTENTS, ExtentKey, ExtentValue, FREED, MapKey, SHARED, SHARES, StreamKey};
 
 /// Bytes of a row of extents, links or users.
 pub(crate) const ROW: u64 = 48;
-
-/// A stream of a file.
-pub(crate) type StreamKey = (u64, u32);
 
 pub(crate) fn no_space() -> StoreError {
     StoreError::new(
@@ -30,14 +27,6 @@ pub(crate) fn no_space() -> StoreError {
 }
 
 impl Session<'_> {
-    /// Turns a failure of the database into one that ends the whole group.
-    pub(crate) fn fatal<T>(&mut self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        if result.is_err() {
-            self.failed = true;
-        }
-        result
-    }
-
     /// Maps holes of a stream to free clusters. All of them or none.
     ///
     /// # Errors

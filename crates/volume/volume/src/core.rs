@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use block_device::{BlockError, Device, Durability, UnmapBehavior};
+use block_device::Device;
 use file_store::StoreError;
 use observe::{IoKind, IoTally};
 use parking_lot::Mutex;
@@ -12,12 +12,13 @@ use shard_runtime::{Clock, Monotonic};
 use tokio::sync::Notify;
 use volume_format::Superblock;
 
-use crate::database::{Metadata, stopped};
+use crate::database::Metadata;
 use crate::fail_stop::Flushes;
 use crate::gate::ReadGate;
 use crate::leftovers::Leftovers;
 use crate::quota_tally::ModeSeen;
 use crate::registry::Registry;
+use crate::stopped::stopped;
 
 /// The shared part of an open volume.
 pub(crate) struct Core {
@@ -120,14 +121,5 @@ impl Core {
     /// Where a byte of the clusters lies on the device.
     pub(crate) fn at(&self, cluster_byte: u64) -> u64 {
         self.superblock.data_start + cluster_byte
-    }
-}
-
-/// Makes a range of the device read as zeros, without its space where the device can do that.
-pub(crate) async fn clear(device: &Device, offset: u64, len: u64) -> Result<(), BlockError> {
-    if device.geometry().unmap == UnmapBehavior::Zeroes {
-        device.unmap(offset, len).await
-    } else {
-        device.write_zeroes(offset, len, Durability::Volatile).await
     }
 }

@@ -4,8 +4,8 @@
 use file_store::names::fold;
 use file_store::{StoreError, StoreErrorKind};
 
-use crate::database::Session;
 use crate::pending::PAGE;
+use crate::session::Session;
 
 /// Bytes of the rows that a file or a stream needs at most, but for its name: record, entry, and what names its size.
 pub(crate) const ROW_OF_FILE: u64 = 1024;

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use block_device::{BlockError, BlockErrorKind, Device, Durability};
+use block_device::{Device, Durability};
 use file_store::{StoreError, StoreErrorKind};
 use parking_lot::Mutex;
 use redb::Database;
@@ -25,141 +25,24 @@ use tokio::sync::{mpsc, oneshot};
 use volume_format::Superblock;
 
 use crate::backend::{Ahead, Connection, DeviceBackend};
-use crate::extents::Extent;
+use crate::database_error::database_error;
 use crate::groups::{Groups, Shared};
-use crate::jobs::{Before, When, Writes};
-use crate::load::Space;
+use crate::jobs::Before;
 use crate::metadata_log::MetadataLog;
-use crate::recent::{Found, Recent};
+use crate::meter::Meter;
+use crate::recent::Recent;
 use crate::replay::Replayed;
-use crate::room::{Allowance, Meter, Room};
+use crate::room::Room;
 use crate::rows::Transaction;
-use crate::stopped::{Stopped, Stopping, given_up};
-use crate::tables::MapKey;
+use crate::session::{Job, Run, Session};
+use crate::space::Space;
+use crate::stopped::{Stopped, Stopping, contained, given_up, stopped};
 
 /// Page cache of the database, in bytes: the hot part of a few million extents. Little in tests, so that the small databases of
 /// theirs are read, and written in the middle of a transaction, as large ones are.
 pub(crate) const CACHE_BYTES: usize = if cfg!(test) { 256 << 10 } else { 32 << 20 };
 /// Changes committed together at most, so that the first of them does not wait for ever.
 const GROUP_MAX: usize = 512;
-
-/// What a change works on.
-pub(crate) struct Session<'a> {
-    pub(crate) txn: &'a Transaction,
-    pub(crate) space: &'a mut Space,
-    /// Set by whoever writes, so that a group of lookups needs no commit.
-    pub(crate) changed: bool,
-    /// The database failed: the group is given up.
-    pub(crate) failed: bool,
-    /// A job ended in the middle, over what its code does not expect: nothing more is done.
-    pub(crate) gave_up: bool,
-    /// Whether changes are taken.
-    pub(crate) writes: Writes,
-    /// What others read without a way to this thread, and what this group adds to it.
-    pub(crate) recent: &'a Recent,
-    pub(crate) found: Found,
-    /// What may still be added; see `room.rs`.
-    pub(crate) allowance: Allowance,
-    pub(crate) began_with: Allowance,
-    /// Rows of maps that are put there together, before anybody looks at them, and whether those of this job may be.
-    pub(crate) staged: Vec<(MapKey, Extent)>,
-    pub(crate) stages: bool,
-    /// The number of the last change before those of this group, and of the last one that is durable.
-    pub(crate) before: u64,
-    pub(crate) durable: u64,
-    /// Somebody waits for what was changed to be durable, although no job does.
-    pub(crate) hurries: bool,
-}
-
-impl<'a> Session<'a> {
-    pub(crate) fn new(
-        txn: &'a Transaction,
-        space: &'a mut Space,
-        recent: &'a Recent,
-        allowance: Allowance,
-    ) -> Self {
-        let (found, gave_up, writes) = (Found::default(), false, Writes::Taken);
-        let (changed, failed, staged, stages) = (false, false, Vec::new(), false);
-        let (before, durable, hurries) = (0, 0, false);
-        Self {
-            txn,
-            space,
-            changed,
-            failed,
-            gave_up,
-            writes,
-            recent,
-            found,
-            allowance,
-            began_with: allowance,
-            staged,
-            stages,
-            before,
-            durable,
-            hurries,
-        }
-    }
-
-    /// The number of the last change so far.
-    pub(crate) fn last_change(&self) -> u64 {
-        self.before + u64::from(self.changed)
-    }
-
-    /// Runs a job, whose end must not be that of the thread: whoever asked hears of it after the volume has stopped. Where there
-    /// was no space it is refused before it begins, unless it only looks.
-    fn attempt<T>(
-        &mut self,
-        before: Before,
-        f: impl FnOnce(&mut Session<'_>) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        let refused = match self.writes {
-            Writes::Taken => None,
-            Writes::Full { .. } if matches!(before, Before::Any | Before::Maps | Before::MakeRoom) => Some(
-                "there was no space for its metadata when the volume was opened, so nothing of it is changed",
-            ),
-            Writes::Full { replayed: true } if before == Before::Commit => Some(
-                "what the metadata log has is not in the database on the disks, as there is no space for it",
-            ),
-            Writes::Full { .. } => None,
-        };
-        if let Some(why) = refused {
-            return Err(no_space(why));
-        }
-        let run = |session: &mut Self| {
-            session.stages = before == Before::Maps;
-            if !session.stages {
-                session.unstage()?;
-            }
-            f(session)
-        };
-        catch_unwind(AssertUnwindSafe(|| run(self))).unwrap_or_else(|_| {
-            self.gave_up = true;
-            Err(given_up())
-        })
-    }
-}
-
-pub(crate) type Answer = Box<dyn FnOnce(bool) + Send>;
-
-pub(crate) type Run = Box<dyn FnOnce(&mut Session<'_>) -> Answer + Send>;
-
-/// Something to be done in a transaction.
-pub(crate) struct Job {
-    pub(crate) run: Run,
-    pub(crate) before: Before,
-    pub(crate) durability: Durability,
-}
-
-impl Job {
-    /// When it is answered.
-    pub(crate) fn when(&self) -> When {
-        match (self.before, self.durability) {
-            (Before::Look, _) => When::Look,
-            (_, Durability::Volatile) => When::Made,
-            (_, Durability::Durable) => When::Durable,
-        }
-    }
-}
 
 /// What the opening of a database came to.
 pub(crate) struct Prepared<T> {
@@ -177,57 +60,6 @@ pub(crate) struct Metadata {
     jobs: Mutex<Option<mpsc::UnboundedSender<Job>>>,
     pub(crate) shared: Arc<Shared>,
     thread: Mutex<Option<Thread>>,
-}
-
-pub(crate) fn stopped() -> StoreError {
-    StoreError::new(
-        StoreErrorKind::Stopped,
-        "the volume has stopped after a failure of its metadata or of a flush; it goes on from what is durable when it is opened again",
-    )
-}
-
-/// There is no space for what the database would write.
-pub(crate) fn no_space(what: &str) -> StoreError {
-    let todo = "give its pool more space, and open the volume again (`holdfast volume reopen`)";
-    StoreError::new(StoreErrorKind::NoSpace, format!("{what}; {todo}"))
-}
-
-/// A size could not become durable, with a flush or at the end.
-pub(crate) fn no_room_to_grow() -> StoreError {
-    no_space("there was no space for its metadata when the volume was opened, so no file grows")
-}
-
-/// Runs what may go by damaged pages, over which the database's code gives up: that is the end of the volume's work, and not of
-/// the process.
-pub(crate) fn contained<T>(
-    stopped: &Stopped,
-    work: impl FnOnce() -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        stopped.give_up();
-        Err(given_up())
-    })
-}
-
-/// A failure of the database, as a store's error.
-pub(crate) fn database_error(error: impl Into<redb::Error>) -> StoreError {
-    let error = error.into();
-    let below = match &error {
-        redb::Error::Io(io) => io.get_ref().and_then(|below| below.downcast_ref::<BlockError>()),
-        _ => None,
-    };
-    let kind = match (&error, below.map(BlockError::kind)) {
-        (redb::Error::Corrupted(_), _) => StoreErrorKind::Corrupt,
-        (redb::Error::Io(io), _) if io.kind() == std::io::ErrorKind::StorageFull => StoreErrorKind::NoSpace,
-        (_, Some(BlockErrorKind::NoSpace)) => StoreErrorKind::NoSpace,
-        _ => StoreErrorKind::Stopped,
-    };
-    let detail = match below {
-        // The database's words for it are "I/O error".
-        Some(below) => format!("metadata database: {below}"),
-        None => format!("metadata database: {error}"),
-    };
-    StoreError::new(kind, detail).because(error)
 }
 
 impl Metadata {

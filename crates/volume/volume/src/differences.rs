@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use file_store::{Difference, SpaceUse, StoreError, StoreErrorKind};
 use volume_format::CLUSTER;
 
-use crate::clusters::StreamKey;
 use crate::core::Core;
-use crate::database::Session;
 use crate::extents::Extent;
 use crate::free::Run;
+use crate::session::Session;
+use crate::tables::StreamKey;
 
 impl Session<'_> {
     /// The extents of a stream of that name, and its size; `None` where there is none.

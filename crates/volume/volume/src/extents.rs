@@ -3,6 +3,9 @@
 use file_store::{FILE_SIZE_MAX, Range};
 use volume_format::CLUSTER;
 
+/// Behind all clusters that a stream can have.
+pub(crate) const END: u64 = FILE_SIZE_MAX.div_ceil(CLUSTER);
+
 /// A run of a stream's clusters that lie side by side on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -52,7 +55,7 @@ impl Extent {
 
     /// Whether the numbers are ones that a volume of `clusters` clusters can have.
     pub(crate) fn is_possible(&self, clusters: u64) -> bool {
-        self.lies_on(clusters) && self.fits(self.first, FILE_SIZE_MAX.div_ceil(CLUSTER))
+        self.lies_on(clusters) && self.fits(self.first, END)
     }
 
     /// Whether it lies on a device of `clusters` clusters: which these are is known then, also if no stream can have them there.

@@ -16,7 +16,9 @@ use file_store::names::fold;
 use redb::ReadableTable;
 use volume_format::Entry;
 
-use crate::database::{Metadata, Session, database_error};
+use crate::database::Metadata;
+use crate::database_error::database_error;
+use crate::session::Session;
 use crate::tables::{COUNTERS, ENTRIES, FOLDED_AS_NTFS, NAMES};
 
 /// Entries looked at in one transaction: a few megabytes.

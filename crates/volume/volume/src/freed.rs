@@ -8,10 +8,11 @@ use file_store::StoreError;
 use redb::ReadableTable;
 use volume_format::CLUSTER;
 
-use crate::core::{Core, clear};
-use crate::database::database_error;
+use crate::clear::clear;
+use crate::core::Core;
+use crate::database_error::database_error;
 use crate::free::Run;
-use crate::load::ZEROED_AT_ONCE;
+use crate::growth::ZEROED_AT_ONCE;
 use crate::tables::FREED;
 
 /// Freed runs that are zeroed in one round.

@@ -22,15 +22,16 @@ use redb::Database;
 use tokio::sync::Notify;
 
 use crate::backend::Connection;
-use crate::database::{Answer, Job, Session, contained, database_error, stopped};
+use crate::database_error::database_error;
 use crate::jobs::{Before, When, Writes};
-use crate::load::Space;
 use crate::metadata_log::{Appended, Mark, MetadataLog};
 use crate::recent::Recent;
 use crate::replay::{self, Replayed};
 use crate::room::{Allowance, Room};
 use crate::rows::Transaction;
-use crate::stopped::{Stopped, given_up};
+use crate::session::{Answer, Job, Session};
+use crate::space::Space;
+use crate::stopped::{Stopped, contained, given_up, stopped};
 
 /// What others see of the metadata thread.
 #[derive(Default)]

@@ -9,8 +9,8 @@ use crate::ahead::Clusters;
 use crate::background::EXTENTS_PER_ROUND;
 use crate::clusters::ROW;
 use crate::core::Core;
-use crate::database::Session;
 use crate::extents::Segment;
+use crate::session::Session;
 use crate::stream::{Stream, check_range};
 
 impl Stream {
@@ -35,7 +35,7 @@ impl Stream {
             let Some(segment) = self.map.read().first_mapped(at, end) else { return Ok(()) };
             let (from, to) = (segment.offset, segment.offset + segment.len);
             if segment.shared {
-                crate::copy::unshare(self, core, (from / CLUSTER, to.div_ceil(CLUSTER)), None).await?;
+                crate::unshare::unshare(self, core, (from / CLUSTER, to.div_ceil(CLUSTER)), None).await?;
                 at = from;
                 continue;
             }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use volume_format::{BLOCK, DecodeError, FEATURE_LOG, FEATURE_METADATA_LOG, LengthRecord, Superblock};
 
 use crate::backend::{DeviceBackend, length_in};
-use crate::check::{Finding, Severity};
+use crate::finding::{Finding, Severity};
 use crate::room;
 use crate::shadow::Shadow;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use file_store::FileInfo;
 use volume_format::CLUSTER;
 
-use crate::clusters::StreamKey;
 use crate::core::Core;
+use crate::tables::StreamKey;
 
 /// What the stream in memory, or what it left behind, knows better than the database.
 pub(crate) struct Known {

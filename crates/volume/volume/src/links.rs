@@ -21,21 +21,18 @@
 //! [`WINDOW`] clusters around it. Giving up a range that others link costs a row, too; clusters are freed by
 //! whoever is the last.
 
-use file_store::{FILE_SIZE_MAX, StoreError, StoreErrorKind};
+use file_store::{StoreError, StoreErrorKind};
 use redb::ReadableTable;
-use volume_format::CLUSTER;
 
-use crate::clusters::StreamKey;
-use crate::database::{Session, database_error};
-use crate::extents::Extent;
+use crate::database_error::database_error;
+use crate::extents::{END, Extent};
 use crate::free::Run;
-use crate::tables::{COUNTERS, EXTENTS, LINKS, MAPS, MapKey, NEXT_FILE, ORPHANS, USES};
+use crate::session::Session;
+use crate::tables::{COUNTERS, EXTENTS, LINKS, MAPS, MapKey, NEXT_FILE, ORPHANS, StreamKey, USES};
 
 /// Clusters that become a stream's own together, before one of them is written: 64 MiB. What a write after a
 /// snapshot costs at most, against how many links a stream can have.
 pub(crate) const WINDOW: u64 = 1024;
-/// Behind all clusters that a stream can have.
-pub(crate) const END: u64 = FILE_SIZE_MAX.div_ceil(CLUSTER);
 
 /// Clusters of a stream that are where a frozen map says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,96 +1,18 @@
-//! What is free: found out at the opening, and when the device grows.
+//! What is free: found out at the opening.
 //!
 //! Opening reads every extent once and marks its clusters in a bitmap. The database's pages are read in large pieces
 //! meanwhile (`backend.rs`), so that this costs what reading its area costs, not a request for each page.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use file_store::{StoreError, StoreErrorKind};
 use redb::{ReadableTable, WriteTransaction};
-use volume_format::CLUSTER;
 
-use crate::clusters::{StreamKey, extent_of};
-use crate::core::{Core, clear};
-use crate::database::database_error;
+use crate::clusters::extent_of;
+use crate::database_error::database_error;
 use crate::extents::Extent;
 use crate::free::{Free, Run};
-use crate::lent::Lent;
 use crate::quota_tally::{self, Quotas};
-use crate::replay::tables_of;
-use crate::tables::{
-    COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, SNAPSHOT_TABLES, STATE, TABLES, USES, ZERO_UNTIL,
-};
-
-/// Clusters that are zeroed in one step: 1 GiB.
-pub(crate) const ZEROED_AT_ONCE: u64 = (1 << 30) / CLUSTER;
-/// How often a device that cannot tell when it grows is looked at, and a failed growth tried again.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// How the clusters of a volume are used.
-#[derive(Default)]
-pub(crate) struct Space {
-    pub(crate) free: Free,
-    /// Clusters that extents name, shared ones counted for each.
-    pub(crate) referenced: u64,
-    /// Clusters that can be used: those that are known to have been zero.
-    pub(crate) clusters: u64,
-    /// What is ready to take the place of shared clusters (`lent.rs`).
-    pub(crate) lent: Lent,
-    /// Who may have how much of it, and has.
-    pub(crate) quotas: Quotas,
-    /// Clusters that ranges of maps have, counted lately: many clones of one image are made one after another.
-    counts: BTreeMap<(MapKey, u64, u64), u64>,
-    /// The maps of streams, and `None` of those that have links, as of so many changes of either in this transaction.
-    unlinked: BTreeMap<StreamKey, Option<MapKey>>,
-    links_at: u64,
-}
-
-/// Counts that are kept, and streams of which is known whether they have links.
-const COUNTS_MAX: usize = 64;
-
-impl Space {
-    pub(crate) fn known_count(&self, map: MapKey, first: u64, end: u64) -> Option<u64> {
-        self.counts.get(&(map, first, end)).copied()
-    }
-
-    pub(crate) fn keep_count(&mut self, map: MapKey, first: u64, end: u64, count: u64) {
-        if self.counts.len() >= COUNTS_MAX {
-            self.counts.clear();
-        }
-        self.counts.insert((map, first, end), count);
-    }
-
-    /// The map of a stream, if it has no links, as was found out before; nothing if that was not, or links or maps have changed since.
-    pub(crate) fn known_unlinked(&mut self, stream: StreamKey, changes: u64) -> Option<Option<MapKey>> {
-        if self.links_at != changes {
-            self.forget_links();
-            self.links_at = changes;
-        }
-        self.unlinked.get(&stream).copied()
-    }
-
-    pub(crate) fn keep_unlinked(&mut self, stream: StreamKey, map: Option<MapKey>) {
-        if self.unlinked.len() >= COUNTS_MAX {
-            self.unlinked.clear();
-        }
-        self.unlinked.insert(stream, map);
-    }
-
-    /// Another transaction counts the changes of links.
-    pub(crate) fn forget_links(&mut self) {
-        self.unlinked.clear();
-    }
-
-    /// The rows of a map change.
-    pub(crate) fn forget_counts(&mut self, map: MapKey) {
-        if !self.counts.is_empty() {
-            self.counts.retain(|(of, ..), _| *of != map);
-        }
-    }
-}
+use crate::space::Space;
+use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, MapKey, STATE, USES, ZERO_UNTIL, check_tables};
 
 fn used_twice(what: &str, run: Run) -> StoreError {
     let detail = format!(
@@ -109,21 +31,6 @@ pub(crate) fn usable(
 ) -> Result<u64, StoreError> {
     let zero_until = counters.get(ZERO_UNTIL).map_err(database_error)?.map(|row| row.value());
     Ok(zero_until.map_or(clusters, |until| until.min(clusters)))
-}
-
-/// All tables are there.
-///
-/// # Errors
-/// [`StoreErrorKind::Corrupt`] when one is missing.
-pub(crate) fn check_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
-    let there = tables_of(txn)?;
-    match TABLES.into_iter().chain(SNAPSHOT_TABLES).find(|name| !there.contains(*name)) {
-        Some(missing) => {
-            let detail = format!("the table {missing} is missing; `volume check` says what that means");
-            Err(StoreError::new(StoreErrorKind::Corrupt, detail))
-        }
-        None => Ok(()),
-    }
 }
 
 /// What the rows of quotas say.
@@ -151,7 +58,7 @@ fn read_quotas(txn: &WriteTransaction) -> Result<Quotas, StoreError> {
 pub(crate) fn read_space(txn: &WriteTransaction, clusters: u64) -> Result<Space, StoreError> {
     check_tables(txn)?;
     let clusters = usable(&txn.open_table(COUNTERS.definition).map_err(database_error)?, clusters)?;
-    let mut space = Space { clusters, ..Space::default() };
+    let mut space = Space::of(clusters);
     space.free.add(Run { start: 0, count: clusters });
     space.quotas = read_quotas(txn)?;
     let freed = txn.open_table(FREED.definition).map_err(database_error)?;
@@ -237,69 +144,5 @@ impl Weights<'_> {
             at = end;
         }
         Ok(total)
-    }
-}
-
-impl Core {
-    /// Makes the clusters up to `clusters`, of a device that has grown, free: zero first, then known to be so.
-    async fn grow(&self, clusters: u64) -> Result<(), StoreError> {
-        loop {
-            // Whoever closes the volume waits for this, and what is left is found at the next opening.
-            self.check_open()?;
-            let before = self.clusters.load(Ordering::Acquire);
-            let until = clusters.min(before + ZEROED_AT_ONCE);
-            if until <= before {
-                return Ok(());
-            }
-            // A device may come with old content where it grew.
-            clear(&self.device, self.at(before * CLUSTER), (until - before) * CLUSTER).await?;
-            self.device.flush().await?;
-            let grown = self.metadata.change(move |session| {
-                session.changed = true;
-                let stored = (|| {
-                    let mut counters = session.txn.open_table(COUNTERS).map_err(database_error)?;
-                    counters.insert(ZERO_UNTIL, until).map_err(database_error)?;
-                    Ok(())
-                })();
-                session.fatal(stored)?;
-                session.space.free.add(Run { start: before, count: until - before });
-                session.space.clusters = until;
-                Ok(())
-            });
-            grown.await?;
-            self.clusters.store(until, Ordering::Release);
-        }
-    }
-}
-
-/// Takes in what the device grows by.
-pub(crate) async fn watch_size(core: std::sync::Weak<Core>) {
-    let mut said = None;
-    loop {
-        let Some(strong) = core.upgrade() else { return };
-        // One that is full takes in nothing before it is opened again.
-        if strong.check_open().is_err() || strong.full {
-            return;
-        }
-        let (device, size) = (Arc::clone(&strong.device), strong.device.size());
-        let grown = match strong.begin() {
-            Ok(_operation) => strong.grow(strong.superblock.clusters(size)).await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = grown {
-            let why = error.to_string();
-            // Once, not at every try; and of a volume that has stopped, that is told.
-            if said.as_ref() != Some(&why) && strong.check_open().is_ok() {
-                tracing::warn!("a grown volume's new space cannot be used yet: {why}");
-                said = Some(why);
-            }
-            drop(strong);
-            shard_runtime::sleep(LOOK).await;
-            continue;
-        }
-        said = None;
-        // The volume can be dropped meanwhile.
-        drop(strong);
-        let _ = shard_runtime::timeout(LOOK, device.wait_resize(size)).await;
     }
 }

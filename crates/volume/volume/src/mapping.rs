@@ -7,14 +7,14 @@ use file_store::StoreError;
 use volume_format::CLUSTER;
 
 use crate::ahead::Clusters;
-use crate::clusters::StreamKey;
-use crate::copy::Written;
 use crate::core::Core;
-use crate::database::Session;
 use crate::extents::Extent;
-use crate::lent::FEW;
-use crate::registry::Pin;
+use crate::lending::FEW;
+use crate::pin::Pin;
+use crate::session::Session;
 use crate::stream::Stream;
+use crate::tables::StreamKey;
+use crate::unshare::Written;
 
 /// Space is mapped ahead of need only while a part like this of what is free is more than it takes: what is short is for those
 /// who need it now.
@@ -69,7 +69,7 @@ impl Stream {
         }
         let mut replaced = Vec::new();
         if shared {
-            replaced = crate::copy::unshare(self, core, (first, last), Some(written)).await?;
+            replaced = crate::unshare::unshare(self, core, (first, last), Some(written)).await?;
         }
         // From here on they are not given back, as their blocks are locked until they are written. A stream without any pays nothing.
         if self.ahead.clusters() > 0 {

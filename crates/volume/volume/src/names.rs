@@ -19,7 +19,7 @@ use volume_format::{Entry, FEATURE_NAMES, Inode, OtherName};
 
 use crate::core::Core;
 use crate::costs::{ROW_OF_FILE, bytes_of_name, copy_of};
-use crate::database::Session;
+use crate::session::Session;
 use crate::tables::ROOT;
 use crate::volume::write_superblocks;
 

@@ -9,12 +9,12 @@ use redb::ReadableTable;
 use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
 
 use crate::background::EXTENTS_PER_ROUND;
-use crate::clusters::StreamKey;
 use crate::core::Core;
 use crate::costs::{ROW_OF_FILE, bytes_of_name};
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
 use crate::names::{Goes, moved};
-use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY};
+use crate::session::Session;
+use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY, StreamKey};
 
 fn corrupt(what: &str, error: impl std::fmt::Display) -> StoreError {
     StoreError::new(StoreErrorKind::Corrupt, format!("{what} {error}"))

@@ -9,7 +9,7 @@ use observe::IoKind;
 use shard_runtime::finish_anyway;
 
 use crate::mapping::map_what_is_due;
-use crate::registry::Pin;
+use crate::pin::Pin;
 use crate::stream::check_range;
 
 /// One open.

@@ -10,7 +10,7 @@ use file_store::StoreError;
 use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 use volume_format::{Amount, Table};
 
-use crate::database::database_error;
+use crate::database_error::database_error;
 use crate::rows::Rows;
 use crate::tables::{
     COUNTERS, ENTRIES, EXTENTS, FREED, INODES, LINKS, MAPS, ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,

@@ -8,8 +8,9 @@ use file_store::{
 };
 
 use crate::clusters::ROW;
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
 use crate::quota_tally::{OwnLimits, TABLE, encode_own, encode_settings};
+use crate::session::Session;
 use crate::tables::STATE;
 use crate::volume::Volume;
 

@@ -22,9 +22,8 @@ use file_store::{Access, Share, StoreError, StoreErrorKind};
 use shard_runtime::Monotonic;
 
 use crate::ahead::{Ahead, Leftover};
-use crate::clusters::StreamKey;
-use crate::core::Core;
-use crate::stream::Stream;
+use crate::stream::{Stream, Unsaved};
+use crate::tables::StreamKey;
 
 /// The opens and pinned streams of a volume.
 #[derive(Default)]
@@ -48,24 +47,6 @@ struct Open {
 struct Pinned {
     stream: Arc<Stream>,
     pins: usize,
-}
-
-/// What a stream knew more than the database when its last user left it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unsaved {
-    pub(crate) size: u64,
-    /// The size that the database has.
-    pub(crate) durable_size: u64,
-    /// When data was last written, if later than the database knows; else 0.
-    pub(crate) written: u64,
-}
-
-impl Unsaved {
-    /// Whether nobody has written since it was `known`; when it was last written may have been set.
-    pub(crate) fn is_still(&self, known: &Self) -> bool {
-        let same = (self.size, self.durable_size) == (known.size, known.durable_size);
-        same && (self.written == known.written || self.written == 0)
-    }
 }
 
 impl Registry {
@@ -237,7 +218,7 @@ impl Registry {
     }
 
     /// One user less; what is to be done when it was the last.
-    fn unpin(&mut self, stream: &Stream) -> Left {
+    pub(crate) fn unpin(&mut self, stream: &Stream) -> Left {
         let Some(pinned) = self.streams.get_mut(&stream.key) else { return Left::default() };
         pinned.pins -= 1;
         if pinned.pins > 0 {
@@ -264,49 +245,11 @@ impl Registry {
 
 /// What is to be done after the last user of a stream.
 #[derive(Default)]
-struct Left {
+pub(crate) struct Left {
     /// Its size and time are to be saved.
-    save: bool,
+    pub(crate) save: bool,
     /// What was mapped ahead and not used is to be given back.
-    give_back: bool,
+    pub(crate) give_back: bool,
     /// Its file is to be deleted.
-    delete: bool,
-}
-
-/// Keeps a stream in memory, and its file's content on the disk.
-pub(crate) struct Pin {
-    core: Arc<Core>,
-    stream: Arc<Stream>,
-}
-
-impl Pin {
-    /// Takes over a user that the registry has counted.
-    pub(crate) fn new(core: Arc<Core>, stream: Arc<Stream>) -> Self {
-        Self { core, stream }
-    }
-
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
-    }
-
-    pub(crate) fn stream(&self) -> &Arc<Stream> {
-        &self.stream
-    }
-}
-
-impl Drop for Pin {
-    fn drop(&mut self) {
-        let left = self.core.registry.lock().unpin(&self.stream);
-        if left.give_back {
-            self.core.give_back_later(self.stream.key);
-        }
-        if left.save {
-            self.core.attention.notify_one();
-            // Whoever opens it again meanwhile has it saved with what is open.
-            self.core.grown.notify_one();
-        }
-        if left.delete {
-            self.core.delete_later(self.stream.key.0);
-        }
-    }
+    pub(crate) delete: bool,
 }

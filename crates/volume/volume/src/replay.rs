@@ -1,20 +1,17 @@
 //! What the metadata log has and the database does not: found at an opening, and brought into the database.
 
-use std::collections::BTreeSet;
-
 use block_device::Device;
 use file_store::{StoreError, StoreErrorKind};
 use redb::{Key, ReadableTable, TableHandle, Value, WriteTransaction};
 use volume_format::{Change, DecodeError, Field, Superblock, Table};
 
 use crate::backend::run;
-use crate::database::{database_error, no_space};
-use crate::load;
+use crate::database_error::{database_error, no_space};
 use crate::metadata_log::{self, Damage, Mark, Newer};
 use crate::rows::Rows;
 use crate::tables::{
     COUNTERS, ENTRIES, EXTENTS, FREED, INODES, LINKS, LOG_CLOSED, LOG_EPOCH, LOG_NONCE, LOG_SEQUENCE, MAPS,
-    ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES,
+    ORPHANS, SECURITY, SHARES, SNAPSHOTS, STATE, USES, check_tables, tables_of,
 };
 
 fn corrupt(detail: String) -> StoreError {
@@ -32,15 +29,6 @@ pub(crate) fn explain(damage: &Damage) -> String {
             "batch {sequence} should be at byte {at} of the device, which cannot be read: if there was one, what was changed from it on is lost"
         ),
     }
-}
-
-/// The tables that are there. Opening one makes it, so this is asked before.
-///
-/// # Errors
-/// When the database cannot be read.
-pub(crate) fn tables_of(txn: &WriteTransaction) -> Result<BTreeSet<String>, StoreError> {
-    let names = txn.list_tables().map_err(database_error)?;
-    Ok(names.map(|table| table.name().to_owned()).collect())
 }
 
 /// Which batches are newer than the database; `None` where it does not say, or says what cannot be.
@@ -108,7 +96,7 @@ fn find_sound(
     superblock: &Superblock,
 ) -> Result<(Mark, Newer), StoreError> {
     // What is missing is damage, and not made by what is brought in.
-    load::check_tables(txn)?;
+    check_tables(txn)?;
     let (mark, newer) = find(txn, device, superblock)?;
     match &newer.damage {
         None => Ok((mark, newer)),

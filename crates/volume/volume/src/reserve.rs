@@ -18,7 +18,7 @@ use volume_format::CLUSTER;
 
 use crate::ahead::Clusters;
 use crate::core::Core;
-use crate::registry::Pin;
+use crate::pin::Pin;
 use crate::stream::{Stream, check_range};
 
 /// Clusters of the stream whose places are looked up together, and of which the device is asked for no more at once: 64 MiB, a

@@ -24,21 +24,18 @@
 
 use std::iter::successors;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use file_store::{STATE_KEY_MAX, STATE_VALUE_MAX, StoreError};
 use redb::{Key, ReadableTableMetadata, Value, WriteTransaction};
 use volume_format::{Amount, METADATA_LOG_MIN, Superblock, metadata_log_size};
 
-use crate::database::database_error;
+use crate::database_error::database_error;
+use crate::meter::{Meter, reach};
 use crate::pending::{PAGE, Pending, may_be_long};
 use crate::rows::Rows;
 use crate::tables::{ENTRIES, INODES, SECURITY, SNAPSHOTS, STATE};
 
-/// The database grows by doubling up to this, then by this much (redb's regions).
-const REGION: u64 = 4 << 30;
-/// What a growth may take beyond that: headers of file and regions.
-const HEADERS: u64 = 1 << 20;
 /// Parts of what it can grow to that are kept back.
 const KEPT: u64 = 4;
 /// Parts of it that are kept for writes into holes: of a volume of 64 GiB that is 16 MiB at most, for some 50,000 extents.
@@ -65,37 +62,6 @@ const LOOKED_AT_ONCE: u64 = 16 << 20;
 const LOOKED_AT_MAX: u64 = 1 << 30;
 /// The look is worth its time again when a part like this of what the database can grow to was written in long rows.
 const LONG_PART: u64 = 16;
-
-/// What the storage of the database says of itself.
-#[derive(Debug, Default)]
-pub(crate) struct Meter {
-    /// Its length, in bytes.
-    pub(crate) length: AtomicU64,
-    /// Bytes that were written to it since the opening.
-    pub(crate) written: AtomicU64,
-    /// Bytes that the area has.
-    pub(crate) area: u64,
-}
-
-impl Meter {
-    /// The length that the database can still grow to.
-    fn reach(&self) -> u64 {
-        reach(self.length.load(Ordering::Acquire), self.area)
-    }
-}
-
-/// The length that a database of `length` bytes can grow to in an area of `area` bytes.
-pub(crate) fn reach(length: u64, area: u64) -> u64 {
-    let mut reach = length;
-    loop {
-        let headers = HEADERS.min(reach / 16);
-        let next = if reach < REGION { reach * 2 } else { reach.saturating_add(REGION) };
-        if reach == 0 || next.saturating_add(headers) > area {
-            return reach;
-        }
-        reach = next;
-    }
-}
 
 /// What is kept for rows of opens in a database that can grow to this.
 fn for_opens(reach: u64) -> u64 {

@@ -3,7 +3,8 @@
 use file_store::StoreError;
 use redb::ReadableTable;
 
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
+use crate::session::Session;
 use crate::tables::SECURITY;
 
 impl Session<'_> {

@@ -18,7 +18,7 @@ use file_store::StoreError;
 use volume_format::CLUSTER;
 
 use crate::core::Core;
-use crate::database::no_room_to_grow;
+use crate::database_error::no_room_to_grow;
 use crate::stream::{Stream, check_range};
 
 /// A cut under way, from before the database is asked to know the smaller size until everybody sees it. Under `sizing`.

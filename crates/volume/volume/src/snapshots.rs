@@ -19,9 +19,10 @@ use shard_runtime::finish_anyway;
 use volume_format::{Entry, SnapshotRecord};
 
 use crate::core::Core;
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
 use crate::names::Goes;
 use crate::namespace::DEPTH_MAX;
+use crate::session::Session;
 use crate::tables::{ORPHANS, SNAPSHOTS};
 use crate::trees::Place;
 use crate::volume::Volume;

@@ -7,7 +7,8 @@
 use file_store::{OPEN_ROW_KEPT, OPENS_TABLE, RESERVATIONS_TABLE, StateChange, StoreError};
 use redb::ReadableTable;
 
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
+use crate::session::Session;
 use crate::tables::STATE;
 
 /// What rows are to be longer than those that they take the place of, in bytes.

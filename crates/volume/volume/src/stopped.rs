@@ -1,5 +1,6 @@
-//! That a volume has stopped, and why.
+//! That a volume has stopped, and why; and that code of the database which gives up ends no more than the volume.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use file_store::{StoreError, StoreErrorKind};
@@ -49,4 +50,23 @@ pub(crate) fn given_up() -> StoreError {
         StoreErrorKind::Corrupt,
         "the metadata database is damaged in a way that reading it gives up; `volume check` says more",
     )
+}
+
+pub(crate) fn stopped() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Stopped,
+        "the volume has stopped after a failure of its metadata or of a flush; it goes on from what is durable when it is opened again",
+    )
+}
+
+/// Runs what may go by damaged pages, over which the database's code gives up: that is the end of the volume's work, and not of
+/// the process.
+pub(crate) fn contained<T>(
+    stopped: &Stopped,
+    work: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        stopped.give_up();
+        Err(given_up())
+    })
 }

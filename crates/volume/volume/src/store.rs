@@ -15,11 +15,13 @@ use volume_format::CLUSTER;
 use crate::copy;
 use crate::core::Core;
 use crate::costs::bytes_of_name;
-use crate::database::{Session, database_error, stopped};
+use crate::database_error::database_error;
 use crate::jobs::Before;
 use crate::names::Goes;
 use crate::namespace::no_name;
 use crate::open_file::Handle;
+use crate::session::Session;
+use crate::stopped::stopped;
 use crate::tables::{ROOT, SECURITY, STATE};
 use crate::volume::Volume;
 

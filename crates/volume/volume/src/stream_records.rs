@@ -5,7 +5,7 @@ use file_store::{STREAMS_MAX, StoreError, StoreErrorKind};
 use volume_format::StreamRecord;
 
 use crate::costs::{ROW_OF_FILE, copy_of};
-use crate::database::Session;
+use crate::session::Session;
 
 impl Session<'_> {
     /// The stream of that name, if there is one.

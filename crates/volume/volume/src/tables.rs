@@ -18,17 +18,21 @@
 //!
 //! "Upper case" is `file_store::names::fold`; what older releases had in its place, and how it becomes this: `folding.rs`.
 
-use file_store::StoreError;
-use redb::WriteTransaction;
+use std::collections::BTreeSet;
+
+use file_store::{StoreError, StoreErrorKind};
+use redb::{TableHandle, WriteTransaction};
 use volume_format::Table;
 
-use crate::database::database_error;
+use crate::database_error::database_error;
 use crate::rows::Rows;
 
 pub(crate) type ExtentKey = (u64, u32, u64);
 /// Device cluster, count, flags ([`SHARED`]).
 pub(crate) type ExtentValue = (u64, u64, u8);
 
+/// A stream of a file.
+pub(crate) type StreamKey = (u64, u32);
 /// A map is numbered as a stream is: file (or a number that no file has), stream.
 pub(crate) type MapKey = (u64, u32);
 /// Map, count.
@@ -94,4 +98,28 @@ pub(crate) fn make_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
         Ok(())
     };
     all().map_err(database_error)
+}
+
+/// The tables that are there. Opening one makes it, so this is asked before.
+///
+/// # Errors
+/// When the database cannot be read.
+pub(crate) fn tables_of(txn: &WriteTransaction) -> Result<BTreeSet<String>, StoreError> {
+    let names = txn.list_tables().map_err(database_error)?;
+    Ok(names.map(|table| table.name().to_owned()).collect())
+}
+
+/// All tables are there.
+///
+/// # Errors
+/// [`StoreErrorKind::Corrupt`] when one is missing.
+pub(crate) fn check_tables(txn: &WriteTransaction) -> Result<(), StoreError> {
+    let there = tables_of(txn)?;
+    match TABLES.into_iter().chain(SNAPSHOT_TABLES).find(|name| !there.contains(*name)) {
+        Some(missing) => {
+            let detail = format!("the table {missing} is missing; `volume check` says what that means");
+            Err(StoreError::new(StoreErrorKind::Corrupt, detail))
+        }
+        None => Ok(()),
+    }
 }

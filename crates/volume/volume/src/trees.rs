@@ -8,13 +8,14 @@ use file_store::{StoreError, StoreErrorKind, TREE_MAX};
 use redb::{ReadableTable, ReadableTableMetadata};
 use volume_format::{Entry, Inode, OtherName};
 
-use crate::clusters::{ROW, StreamKey};
+use crate::clusters::ROW;
 use crate::core::Core;
 use crate::costs::{ROW_OF_FILE, bytes_of_name};
-use crate::database::{Session, database_error};
-use crate::links::END;
+use crate::database_error::database_error;
+use crate::extents::END;
 use crate::namespace::DEPTH_MAX;
-use crate::tables::{ENTRIES, INODES, LINKS, SECURITY};
+use crate::session::Session;
+use crate::tables::{ENTRIES, INODES, LINKS, SECURITY, StreamKey};
 
 /// A file or directory to be copied.
 struct Copied {

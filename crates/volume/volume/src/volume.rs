@@ -13,20 +13,27 @@ use volume_format::{BLOCK, CLUSTER, Inode, StreamRecord, Superblock, USUAL_FEATU
 
 use crate::background::{commit_now_and_then, save_sizes_now_and_then};
 use crate::charges::count_now_and_then;
-use crate::clusters::StreamKey;
-use crate::core::{Core, clear};
-use crate::database::{Metadata, Prepared, Session, database_error, stopped};
+use crate::clear::clear;
+use crate::core::Core;
+use crate::database::{Metadata, Prepared};
+use crate::database_error::database_error;
 use crate::extents::Extent;
 use crate::fail_stop::FailStop;
 use crate::folding;
+use crate::growth;
 use crate::integrity;
 use crate::leftovers::Leftovers;
-use crate::load::{self, Space};
+use crate::load;
 use crate::metadata_log::{self, Mark, MetadataLog};
-use crate::registry::Pin;
+use crate::pin::Pin;
 use crate::replay::{self, Replayed};
+use crate::session::Session;
+use crate::space::Space;
+use crate::stopped::stopped;
 use crate::stream::Stream;
-use crate::tables::{COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, ZERO_UNTIL, make_tables};
+use crate::tables::{
+    COUNTERS, FOLDED_AS_NTFS, INODES, NAMES, NEXT_FILE, ROOT, StreamKey, ZERO_UNTIL, make_tables,
+};
 
 /// What volumes need from their surroundings.
 #[derive(Clone)]
@@ -267,7 +274,7 @@ impl Volume {
         core.quota_mode.show(quotas);
         core.delete_orphans();
         spawn_local(Arc::clone(&core).in_background());
-        spawn_local(load::watch_size(Arc::downgrade(&core)));
+        spawn_local(growth::watch_size(Arc::downgrade(&core)));
         spawn_local(commit_now_and_then(Arc::downgrade(&core)));
         spawn_local(save_sizes_now_and_then(Arc::downgrade(&core)));
         spawn_local(count_now_and_then(Arc::downgrade(&core)));

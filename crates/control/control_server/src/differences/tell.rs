@@ -11,8 +11,9 @@ use file_store::{
     OpenOptions, SnapshotStore, StoreError, StoreErrorKind, StreamInfo, TREE_MAX, names,
 };
 
-use super::{DEPTH_MAX, deep, failed, with_snapshots};
+use super::{DEPTH_MAX, deep, failed};
 use crate::files::PAGE;
+use crate::files::snapshots::with_snapshots;
 
 /// Differences asked for at a time.
 const DIFFERENCES: usize = 1024;

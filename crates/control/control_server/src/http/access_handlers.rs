@@ -12,10 +12,10 @@ use control_api::{
 };
 use serde::Deserialize;
 
+use super::failure::Failure;
 use super::gate::Known;
 use super::handle;
-use super::handlers::S;
-use super::parts::{Failure, Json, Params, Sent, answer};
+use super::parts::{Json, Params, S, Sent, answer};
 use super::subject::Subject;
 use crate::network::Peer;
 use crate::node::Node;

@@ -7,8 +7,7 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::{ClusterInit, ClusterJoin, Confirm};
 
 use super::handle;
-use super::handlers::S;
-use super::parts::{Sent, answer};
+use super::parts::{S, Sent, answer};
 use crate::node::Node;
 
 /// The handler of the route named `id`.

@@ -13,8 +13,8 @@ use control_api::{EventKind, Role};
 use futures_util::stream::unfold;
 use tokio::sync::broadcast::Receiver;
 
-use super::handlers::S;
-use super::parts::Failure;
+use super::failure::Failure;
+use super::parts::S;
 use crate::network::Peer;
 use crate::node::Node;
 

@@ -21,8 +21,8 @@ use control_api::routes::{Method, Route};
 use control_api::{Code, Problem, Proof, REQUEST_HEADER};
 
 use super::attempt::Attempt;
+use super::failure::{Failure, Outcome};
 use super::look::Looks;
-use super::parts::{Failure, Outcome};
 use super::relay::{self, Asked, Remembered};
 use super::subject::{BODY, Subject};
 use crate::access::Asker;

@@ -2,27 +2,24 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, BodyDataStream};
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
-use control_api::Problem;
 use control_api::{
-    AddDisk, CacheUpdate, CheckRequest, Code, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
+    AddDisk, CacheUpdate, CheckRequest, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
     FileClone, FileCreate, FileProvision, FileRename, GroupConfig, GroupUpdate, HistoryQuery, IscsiUpdate,
     List, LogCreate, LunCreate, LunForget, LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate,
     PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeRename,
     VolumeUpdate,
 };
-use futures_util::StreamExt as _;
 use serde::Deserialize;
 
+use super::failure::Failure;
 use super::handle;
-use super::parts::{Failure, Json, Params, Sent, answer};
+use super::parts::{Json, Params, S, Sent, answer, discard, number};
 use crate::node::{Node, PutMode};
-
-pub(super) type S = State<Arc<Node>>;
 
 #[derive(Deserialize)]
 struct DiskQuery {
@@ -265,19 +262,6 @@ fn file_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
     })
 }
 
-/// What of a refused body is still taken: a second's worth. Who sends more finds the connection closed.
-const DISCARD_MAX: usize = 256 << 20;
-
-pub(super) async fn discard(data: &mut BodyDataStream) {
-    let mut taken = 0;
-    while let Some(Ok(chunk)) = data.next().await {
-        taken += chunk.len();
-        if taken > DISCARD_MAX {
-            return;
-        }
-    }
-}
-
 async fn file_get(
     State(n): S,
     Path(v): Path<String>,
@@ -362,11 +346,4 @@ fn iscsi_handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node>>> {
         }),
         _ => return None,
     })
-}
-
-/// A number in a path, of something that each node numbers itself; in a cluster with the name of its node, as lists say it.
-pub(super) fn number(node: &Node, text: &str) -> Result<u64, Problem> {
-    let own = text.split_once(':').filter(|(of, _)| *of == node.name()).map(|(_, number)| number);
-    let not = || Problem::new(Code::InvalidRequest, format!("{text:?} is not a number."));
-    own.unwrap_or(text).parse().map_err(|_| not())
 }

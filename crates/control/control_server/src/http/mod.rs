@@ -4,6 +4,7 @@ mod access_handlers;
 mod attempt;
 mod cluster_handlers;
 mod event_stream;
+mod failure;
 mod finding_handlers;
 mod gate;
 mod handlers;
@@ -31,8 +32,8 @@ use control_api::{BASE_PATH, Code, Problem};
 
 use crate::network::Peer;
 use crate::node::Node;
+pub(crate) use failure::Failure;
 use gate::Gate;
-pub(crate) use parts::Failure;
 
 /// Largest configuration, in bytes: one with 65,536 LUNs takes about 30 MB.
 const MAX_CONFIG_BYTES: usize = 64 << 20;

@@ -9,8 +9,7 @@ use control_api::{NodePause, PoolMove};
 
 use super::gate::Known;
 use super::handle;
-use super::handlers::S;
-use super::parts::{Sent, answer};
+use super::parts::{S, Sent, answer};
 use crate::cluster::By;
 use crate::node::Node;
 

@@ -1,46 +1,24 @@
-//! What handlers are made of: bodies and queries that fail with problems, answers, errors.
+//! What handlers are made of: bodies and queries that fail with problems, numbers in paths, answers.
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::body::{Body, BodyDataStream, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method as HttpMethod, StatusCode, header};
+use axum::http::{Method as HttpMethod, header};
 use axum::response::{IntoResponse, Response};
 use control_api::{Code, Problem};
+use futures_util::StreamExt as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::failure::Failure;
 use super::subject::{BODY, Subject};
 use crate::node::Node;
 
-/// What has become of a request that failed, and why, for who records it.
-#[derive(Clone, Debug)]
-pub(crate) struct Outcome(pub(crate) Code, pub(crate) String);
-
-/// A problem as an answer.
-pub(crate) struct Failure(Problem);
-
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Self {
-        Self(problem)
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&self.0).unwrap_or_default();
-        let mut response =
-            (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response();
-        if self.0.code == Code::Unauthenticated {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response.extensions_mut().insert(Outcome(self.0.code, self.0.detail));
-        response
-    }
-}
+/// What every handler is given.
+pub(super) type S = State<Arc<Node>>;
 
 /// What a handler answers.
 pub(crate) type Answer<T> = Result<Json<T>, Failure>;
@@ -53,7 +31,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
         match serde_json::to_vec(&self.0) {
             Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
             Err(error) => {
-                Failure(Problem::new(Code::Internal, format!("the answer can't be written: {error}")))
+                Failure::from(Problem::new(Code::Internal, format!("the answer can't be written: {error}")))
                     .into_response()
             }
         }
@@ -62,7 +40,7 @@ impl<T: Serialize> IntoResponse for Json<T> {
 
 /// Turns what a method of the node returns into an answer.
 pub(crate) fn answer<T>(result: Result<T, Problem>) -> Answer<T> {
-    result.map(Json).map_err(Failure)
+    result.map(Json).map_err(Failure::from)
 }
 
 /// A JSON request. An empty body counts as `{}`, so that `curl -X POST` without one works where nothing is
@@ -73,7 +51,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<Node>> for Sent<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request<Body>, state: &Arc<Node>) -> Result<Self, Failure> {
-        let wrong = |why: String| Failure(Problem::new(Code::InvalidRequest, format!("{BODY}: {why}.")));
+        let wrong =
+            |why: String| Failure::from(Problem::new(Code::InvalidRequest, format!("{BODY}: {why}.")));
         let subject = request.extensions().get::<Subject>().cloned();
         // What a thing is to be called or where it is to be is no name of the thing that is changed, but a field of it.
         let names_things = matches!(*request.method(), HttpMethod::POST | HttpMethod::DELETE);
@@ -120,7 +99,29 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Node>> for Params<T> {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Node>) -> Result<Self, Failure> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(query) => Ok(Self(query.0)),
-            Err(error) => Err(Failure(Problem::new(Code::InvalidRequest, format!("The query: {error}.")))),
+            Err(error) => {
+                Err(Failure::from(Problem::new(Code::InvalidRequest, format!("The query: {error}."))))
+            }
         }
     }
+}
+
+/// What of a refused body is still taken: a second's worth. Who sends more finds the connection closed.
+const DISCARD_MAX: usize = 256 << 20;
+
+pub(super) async fn discard(data: &mut BodyDataStream) {
+    let mut taken = 0;
+    while let Some(Ok(chunk)) = data.next().await {
+        taken += chunk.len();
+        if taken > DISCARD_MAX {
+            return;
+        }
+    }
+}
+
+/// A number in a path, of something that each node numbers itself; in a cluster with the name of its node, as lists say it.
+pub(super) fn number(node: &Node, text: &str) -> Result<u64, Problem> {
+    let own = text.split_once(':').filter(|(of, _)| *of == node.name()).map(|(_, number)| number);
+    let not = || Problem::new(Code::InvalidRequest, format!("{text:?} is not a number."));
+    own.unwrap_or(text).parse().map_err(|_| not())
 }

@@ -11,8 +11,7 @@ use control_api::{
 use serde::Deserialize;
 
 use super::handle;
-use super::handlers::S;
-use super::parts::{Params, Sent, answer};
+use super::parts::{Params, S, Sent, answer};
 use crate::node::Node;
 
 #[derive(Deserialize)]

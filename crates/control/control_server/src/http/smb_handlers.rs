@@ -10,8 +10,7 @@ use control_api::{
 };
 
 use super::handle;
-use super::handlers::{S, number};
-use super::parts::{Json, Sent, answer};
+use super::parts::{Json, S, Sent, answer, number};
 use super::subject::Subject;
 use crate::node::Node;
 

@@ -10,9 +10,9 @@ use axum::routing::{MethodFilter, MethodRouter};
 use control_api::{Confirm, FileClone, List, SnapshotCreate, SnapshotSchedule};
 use serde::Deserialize;
 
+use super::failure::Failure;
 use super::handle;
-use super::handlers::{S, discard};
-use super::parts::{Failure, Params, Sent, answer};
+use super::parts::{Params, S, Sent, answer, discard};
 use crate::node::Node;
 
 #[derive(Deserialize)]

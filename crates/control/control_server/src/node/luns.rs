@@ -17,7 +17,7 @@ use super::all_sessions::{AllSessions, Elsewhere};
 use super::known::Impaired;
 use super::lun_images::size_of_image;
 use super::lun_sizes::whole_blocks;
-use super::mapping::{group_of, place};
+use super::placing::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
 

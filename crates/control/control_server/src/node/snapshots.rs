@@ -11,9 +11,11 @@ use file_store::{FileId, FileKind as StoreKind, FileStore, NewSnapshot};
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
+use super::calendar::stamp;
 use super::files::{FileBytes, PIECES};
 use super::{Node, confirm};
-use crate::differences::{Applying, Sink, Telling, find_snapshot as find, remove_tree, with_snapshots};
+use crate::differences::{Applying, Sink, Telling, remove_tree};
+use crate::files::snapshots::{find_snapshot as find, with_snapshots};
 use crate::files::{self, at, problem};
 
 const NANOS: u64 = 1_000_000_000;
@@ -57,13 +59,6 @@ pub(super) async fn take(
     let (source, _) = files::resolve(store, path).await?;
     let new = NewSnapshot { name, source, quiesce, maker: maker.to_owned(), path: path.to_owned() };
     with_snapshots(store)?.take_snapshot(new).await.map_err(at(path))
-}
-
-/// A time as part of a name: `20260131-134500`, UTC.
-pub(super) fn stamp(seconds: u64) -> String {
-    let (year, month, day) = super::schedules::civil(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
 }
 
 struct Out(mpsc::Sender<Result<Bytes, Problem>>);

@@ -18,34 +18,13 @@ use std::sync::Arc;
 use block_device::{BlockError, BlockErrorKind};
 use pool_format::{JOURNAL_ROW, JournalEntry, JournalKind, JournalRecord};
 
-use super::{Journal, room};
-use crate::core::Core;
-use crate::journal_reader::{Reader, Stripes, Told};
+use super::{Copied, Journal, Reading, Stripes, Told, room};
+use crate::core::{Core, Space};
+use crate::journal_reader::Reader;
 use crate::row::Row;
-use crate::space::Space;
 
 /// Blocks of a record of copies, unless what is said of one stripe takes more.
 const RECORD_BLOCKS: u64 = 256;
-
-/// Records that say again what is known of torn regions.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Copied {
-    /// Number of the first.
-    pub(super) first: u64,
-    /// That of the record behind the last.
-    pub(super) end: u64,
-    /// Blocks of the ring that they take.
-    pub(super) blocks: u64,
-    /// How many losses of disks they take into account: see [`Space::torn_losses`].
-    pub(super) losses: u64,
-}
-
-/// What the records say of torn regions. Nothing of it changes while these are torn, except where it lies.
-pub(super) struct Reading {
-    /// What it was read at: the anchor's number, losses of disks, and writes that had failed half-way.
-    of: (u64, u64, u64),
-    stripes: Arc<Stripes>,
-}
 
 fn gone() -> BlockError {
     BlockError::new(BlockErrorKind::Gone, "read the journal of a space")

@@ -8,8 +8,7 @@ use pool_format::{JournalEntry, JournalRecord};
 
 use super::{Journal, room};
 use crate::at::At;
-use crate::core::Core;
-use crate::space::Space;
+use crate::core::{Core, Space};
 
 impl Journal {
     /// Appends what was decided of a torn region, durably. `false`, and nothing written, when another record is on its way: whoever

@@ -263,7 +263,7 @@ fn rot_beside_damaged_checksums_is_not_taken_for_the_truth() {
                 let mut rng = Rng::new(5);
                 // All pages of one disk, and some of the data that they were of.
                 for (start, sums) in places_on(&pool, 1) {
-                    for page in 0..SLAB.div_ceil(crate::sums::PAGE_SPAN) {
+                    for page in 0..SLAB.div_ceil(crate::page::PAGE_SPAN) {
                         bench.disks[1].corrupt((sums + page * BLOCK) as usize + 100, b"rot");
                     }
                     for _ in 0..20 {

@@ -15,7 +15,7 @@ use crate::at::At;
 use crate::pages::{put_page, read_page};
 use crate::row::{CopyState, Place, Purpose, Row};
 use crate::sums::page_at;
-use crate::{Pool, Resiliency, Space, SpaceSpec, clean, repair, resync, scrub};
+use crate::{Pool, Resiliency, Space, SpaceSpec, clean, column_repair, examine, resync};
 
 fn block(byte: u8) -> SharedBuf {
     IoBuf::copy_from(&[byte; BLOCK as usize]).freeze()
@@ -75,7 +75,7 @@ async fn moving(at: At<'_>, stale: u64) -> (Arc<CopyState>, Arc<CopyState>) {
     let in_row: Vec<_> = at.row.columns.iter().map(|column| column.copies()[0].id()).collect();
     let mut record = at.core.take_copy_slab(true, &in_row, &[]).expect("there is another disk");
     record.stale = stale;
-    repair::add_copy(at.core, at.place, at.column(), record).await.expect("add");
+    column_repair::add_copy(at.core, at.place, at.column(), record).await.expect("add");
     let copies = at.column().copies();
     (Arc::clone(&copies[0]), Arc::clone(&copies[1]))
 }
@@ -169,7 +169,7 @@ fn a_slab_is_not_free_while_a_page_of_its_checksums_is_on_its_way() {
         let in_row: Vec<_> = at.column().copies().iter().map(|copy| copy.id()).collect();
         let mut record = pool.core.take_copy_slab(true, &in_row, &[]).expect("there is another disk");
         record.stale = 0;
-        repair::add_copy(&pool.core, place, at.column(), record).await.expect("add");
+        column_repair::add_copy(&pool.core, place, at.column(), record).await.expect("add");
         let leaving = Arc::clone(&at.column().copies()[0]);
         leaving.set_moving(Some(Purpose::Balance));
         let disk = &bench.disks[leaving.id().0 as usize];
@@ -183,7 +183,7 @@ fn a_slab_is_not_free_while_a_page_of_its_checksums_is_on_its_way() {
             yield_now().await;
             disk.delay.store(0, Ordering::SeqCst);
             while free() == before {
-                repair::work_on(&pool.core, &space, place).await.expect("given up");
+                column_repair::work_on(&pool.core, &space, place).await.expect("given up");
             }
             disk.corrupt(page_start as usize, b"of another row");
         };
@@ -264,7 +264,7 @@ fn a_page_whose_generation_is_being_told_has_lost_nothing() {
             let looking = async {
                 sleep(Duration::from_millis(begin)).await;
                 for look in 0..12 {
-                    let found = scrub::examine(at, 0, false).await.damaged;
+                    let found = examine::examine(at, 0, false).await.damaged;
                     assert!(found.is_empty(), "look {look} from {begin} on finds {found:?}");
                 }
             };

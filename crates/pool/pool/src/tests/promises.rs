@@ -10,7 +10,6 @@ use shard_runtime::sleep;
 
 use super::bench_disk::TestDisk;
 use super::{Bench, DISK, SLAB, on_shard};
-use crate::write::flush_disks;
 use crate::{
     CreateOptions, DiskId, Guid, OpenOptions, Pool, PoolError, PoolErrorKind, Resiliency, Space, SpaceSpec,
 };
@@ -467,6 +466,6 @@ fn a_flush_does_not_pass_over_a_loss_that_could_not_be_noted() {
         disks[copies[0]].take_offline("it failed");
         pool.core.mark_losses(&disks[copies[0]]).await.expect_err("no majority is left");
         disks[copies[1]].take_offline("it failed, too");
-        flush_disks(&pool.core).await.expect_err("nobody knows what the first copy lacks");
+        pool.core.flush_disks().await.expect_err("nobody knows what the first copy lacks");
     });
 }

@@ -11,11 +11,10 @@ use shard_runtime::{sleep, spawn_local};
 use super::replays::{INTERLEAVE, noise, spec};
 use super::{Bench, on_shard};
 use crate::at::At;
-use crate::core::Core;
-use crate::repair::add_copy;
+use crate::column_repair::add_copy;
+use crate::core::{Core, Space};
 use crate::resync::bring_up_to_date;
 use crate::row::{Place, Row};
-use crate::space::Space;
 use crate::sums::page_at;
 use crate::{Pool, RepairParams};
 

@@ -12,9 +12,7 @@ use crate::breaks::with_caching;
 use crate::caching::{Notice, Opening, Others};
 use crate::data::{READS, WRITES};
 use crate::error::{Result, refuse};
-use crate::file_system::{Core, OPENS_MAX};
-use crate::node::{NodeState, Pin};
-use crate::open::{NewOpen, Open};
+use crate::file_system::{Core, NewOpen, NodeState, OPENS_MAX, Open, Pin};
 use crate::share_mode::{conflict, is_lease_stat_open, is_stat_open};
 
 /// An open that wants in.

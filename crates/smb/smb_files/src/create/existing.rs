@@ -14,9 +14,7 @@ use super::{Admitted, Attempt};
 use crate::caching::By;
 use crate::data::WRITES;
 use crate::error::{FileError, Result, refuse};
-use crate::file_system::Core;
-use crate::node::{Node, Pin, stream_key};
-use crate::open::Open;
+use crate::file_system::{Core, Node, Open, Pin, stream_key};
 use crate::path::StreamPart;
 use crate::previous::CHANGES;
 

@@ -13,8 +13,7 @@ use super::admit::Admission;
 use super::plan::Plan;
 use super::{Admitted, Attempt};
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
-use crate::node::Pin;
+use crate::file_system::{Core, Pin};
 use crate::path::StreamPart;
 
 impl Core {
@@ -154,7 +153,11 @@ impl Core {
         Ok(NewFile { kind, attributes: Attributes(attributes.0), security })
     }
 
-    async fn finish_making(self: &Arc<Self>, plan: &Plan<'_>, open: &Arc<crate::open::Open>) -> Result<()> {
+    async fn finish_making(
+        self: &Arc<Self>,
+        plan: &Plan<'_>,
+        open: &Arc<crate::file_system::Open>,
+    ) -> Result<()> {
         if let Some(ea) = plan.request.ea.filter(|ea| !ea.is_empty()) {
             self.replace_ea(&open.node, ea).await?;
         }

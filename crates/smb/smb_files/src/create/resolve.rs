@@ -11,8 +11,7 @@ use smb_protocol::utf16::utf16;
 
 use super::plan::{Plan, Target};
 use crate::error::{Detail, FileError, Result, refuse};
-use crate::file_system::Core;
-use crate::node::Pin;
+use crate::file_system::{Core, Pin};
 use crate::path::{StreamPart, to_client};
 
 /// Where a path leads.

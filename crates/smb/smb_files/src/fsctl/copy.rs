@@ -12,8 +12,8 @@ use super::{Answer, done};
 use crate::WriteFlags;
 use crate::data::checked_range;
 use crate::error::{Detail, FileError, Result, refuse};
+use crate::file_system::{Open, OpenLookup};
 use crate::locks::ByteRange;
-use crate::open::{Open, OpenLookup};
 
 /// Most bytes of a piece, and of a request: Windows' limits (MS-SMB2 3.3.3, ServerSideCopyMax…).
 const CHUNK_BYTES: u32 = 1 << 20;

@@ -15,8 +15,8 @@ use smb_protocol::wire::Wire;
 
 use super::{Answer, CHANGES, done};
 use crate::error::{Result, refuse};
+use crate::file_system::Open;
 use crate::locks::ByteRange;
-use crate::open::Open;
 
 /// Most allocated ranges of one answer: 64 KiB of them, a common buffer. Clients ask again behind the last.
 const RANGES_MAX: usize = 4096;

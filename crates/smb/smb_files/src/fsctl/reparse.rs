@@ -12,7 +12,7 @@ use smb_protocol::wire::Wire;
 use super::{Answer, CHANGES, done};
 use crate::error::{Result, refuse};
 use crate::extras::REPARSE_TABLE;
-use crate::open::Open;
+use crate::file_system::Open;
 
 /// Bytes of a reparse point before its data.
 const HEAD: usize = 8;

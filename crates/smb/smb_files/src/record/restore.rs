@@ -13,10 +13,8 @@ use crate::api::{Caller, Durability, ShareRoot};
 use crate::caching::LeaseView;
 use crate::data::{READS, WRITES};
 use crate::error::{Result, refuse};
-use crate::file_system::Core;
+use crate::file_system::{Core, NewOpen, Open, Pin};
 use crate::locks::{ByteRange, Lock};
-use crate::node::Pin;
-use crate::open::{NewOpen, Open};
 
 /// How many opens are brought back at a time: enough to keep the disks of a volume busy.
 const AT_A_TIME: usize = 32;

@@ -5,7 +5,7 @@ use smb_protocol::fsctl::FsctlCode;
 use smb_protocol::fsctl::snapshots::{snapshot_name, snapshots};
 
 use super::*;
-use crate::open::OpenLookup;
+use crate::file_system::OpenLookup;
 
 struct Nobody;
 

@@ -6,8 +6,8 @@ use crate::access::FileAttributes;
 use crate::fscc::FileClass;
 use crate::fscc::entries::{EntryWriter, entries};
 use crate::time::FileTime;
-use crate::utf16::{Utf16, put_utf16};
-use crate::wire::{DecodeError, Reader, Wire, take_name};
+use crate::utf16::{Utf16, put_utf16, take_name};
+use crate::wire::{DecodeError, Reader, Wire};
 
 /// Most units of a short name.
 const SHORT_NAME_UNITS: usize = 12;

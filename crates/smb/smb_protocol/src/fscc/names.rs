@@ -2,8 +2,8 @@
 
 use crate::fscc::entries::{EntryWriter, entries};
 use crate::fscc::file::AllInformation;
-use crate::utf16::{Utf16, put_utf16};
-use crate::wire::{DecodeError, Reader, Wire, take_name};
+use crate::utf16::{Utf16, put_utf16, take_name};
+use crate::wire::{DecodeError, Reader, Wire};
 
 /// FileNameInformation, FileAlternateNameInformation, FileNormalizedNameInformation, FileShortNameInformation (2.4.5,
 /// 2.4.32, 2.4.36, 2.4.46): a name after its length.

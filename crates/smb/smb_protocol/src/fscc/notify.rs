@@ -1,8 +1,8 @@
 //! FILE_NOTIFY_INFORMATION: what changed in a directory (MS-FSCC 2.7.1).
 
 use crate::fscc::entries::{EntryWriter, entries};
-use crate::utf16::{Utf16, put_utf16};
-use crate::wire::{DecodeError, Reader, Wire, take_name};
+use crate::utf16::{Utf16, put_utf16, take_name};
+use crate::wire::{DecodeError, Reader, Wire};
 
 named_values! {
     /// What happened.

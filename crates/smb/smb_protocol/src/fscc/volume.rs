@@ -3,8 +3,8 @@
 use crate::fscc::names::put_name;
 use crate::guid::Guid;
 use crate::time::FileTime;
-use crate::utf16::{Utf16, put_utf16};
-use crate::wire::{DecodeError, Reader, Reserved, Wire, take_name};
+use crate::utf16::{Utf16, put_utf16, take_name};
+use crate::wire::{DecodeError, Reader, Reserved, Wire};
 
 wire_struct! {
     /// FileFsSizeInformation (2.5.8).

@@ -1,7 +1,7 @@
 //! Controls of named pipes and of DFS (MS-FSCC 2.3.45 to 2.3.50, MS-DFSC 2.2.2).
 
-use crate::utf16::Utf16;
-use crate::wire::{DecodeError, Reader, Reserved, Wire, take_name};
+use crate::utf16::{Utf16, take_name};
+use crate::wire::{DecodeError, Reader, Reserved, Wire};
 
 wire_struct! {
     /// What PIPE_PEEK returns before the data (MS-FSCC 2.3.46).

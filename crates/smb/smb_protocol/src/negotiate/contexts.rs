@@ -1,7 +1,7 @@
 //! Negotiate contexts of 3.1.1 (MS-SMB2 2.2.3.1, 2.2.4.1).
 
-use crate::utf16::Utf16;
-use crate::wire::{DecodeError, Out, Reader, Wire, part, take_name};
+use crate::utf16::{Utf16, take_name};
+use crate::wire::{DecodeError, Out, Reader, Wire, part};
 
 named_values! {
     /// Kind of a context.

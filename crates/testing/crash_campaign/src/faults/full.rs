@@ -5,7 +5,6 @@ use std::time::Duration;
 use pool::Pool;
 use sim::Full;
 
-use super::judge;
 use crate::rig::{Rig, Standing};
 
 /// Fills a disk for a while.
@@ -35,7 +34,7 @@ pub(crate) async fn space_returns(rig: &Rig, pool: &Pool) {
         let given_up = status.disks.iter().any(|disk| Some(disk.record.id) == id && !disk.online);
         if given_up {
             let returned = pool.disk_returned(disk.device()).await.map(drop);
-            judge(rig, "the return of a disk that was full", returned);
+            rig.judge("the return of a disk that was full", returned);
         }
     }
 }

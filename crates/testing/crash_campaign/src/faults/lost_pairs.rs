@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pool::Pool;
 
-use crate::rig::{Rig, Standing};
+use crate::rig::{REGIONS, Rig, Standing, has_losses};
 use crate::rot;
 
 /// Blocks that one page of checksums is of.
@@ -17,7 +17,7 @@ const PAGE_BLOCKS: u64 = 512;
 /// Loses what is written to some regions of a slab, and their pages of checksums, for a while.
 pub(super) async fn for_a_while(rig: &Rig, pool: &Pool, millis: u64) {
     let dice = &rig.troubles.dice;
-    if !rig.spoiled.borrow().is_empty() || rot::has_losses(&rig.slots.borrow()) {
+    if !rig.spoiled.borrow().is_empty() || has_losses(&rig.slots.borrow()) {
         return;
     }
     let slabs = pool.slabs_in_use();
@@ -29,13 +29,13 @@ pub(super) async fn for_a_while(rig: &Rig, pool: &Pool, millis: u64) {
     let Some(slot) = members.into_iter().find(|slot| rig.id(pool, *slot) == Some(slab.disk)) else { return };
     let Some((sums, _)) = slab.sums else { return };
     let rest = rot::at_rest(&slabs, slab, rig.redundancy());
-    let regions: Vec<u64> = (0..rot::REGIONS).filter(|region| rest & (1 << region) != 0).collect();
+    let regions: Vec<u64> = (0..REGIONS).filter(|region| rest & (1 << region) != 0).collect();
     let Some(one) = dice.pick(&regions).copied() else { return };
     if !rig.may_fail(slot) {
         return;
     }
     let regions = if dice.one_in(4) { vec![one] } else { regions };
-    let size = slab.len / rot::REGIONS;
+    let size = slab.len / REGIONS;
     let mut ranges = Vec::new();
     for region in regions {
         let from = region * size;

@@ -4,16 +4,8 @@
 //! what it is only if something was written that marks time in between. An opening does, and so does closing, on the disks that
 //! are there. A disk therefore goes back to what it was before the pool was opened or closed with it.
 
-use sim::Image;
-
 use crate::rig::{Rig, Standing};
-
-/// What a disk was.
-pub(crate) struct Earlier {
-    image: Image,
-    /// The epoch in which it was that, or after which.
-    epoch: u64,
-}
+use crate::troubles::Earlier;
 
 /// While the pool is open: an image is taken; or a disk that is away goes back, and will return as what it was.
 pub(super) fn while_open(rig: &Rig) {
@@ -64,7 +56,7 @@ fn take(rig: &Rig) {
     let Some(slot) = rig.troubles.dice.pick(&members).copied() else { return };
     let disk = rig.disk(slot);
     // What has gone bad unseen, or is missing, would come back with it and be of no moment: the whole disk is old.
-    let sound = disk.lost().is_empty() && !disk.is_losing() && !crate::rot::is_spoiled(rig, slot);
+    let sound = disk.lost().is_empty() && !disk.is_losing() && !rig.is_spoiled(slot);
     if sound && disk.is_present() {
         rig.trace(|| format!("an image is taken of disk{slot}"));
         let earlier = Earlier { image: disk.image(), epoch: rig.troubles.epoch.get() };

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use pool::{Pool, RepairParams};
 
-use super::judge;
 use crate::case::Subject;
 use crate::rig::{Rig, Standing};
 
@@ -37,7 +36,7 @@ pub(super) async fn for_a_while(rig: &Rig, pool: &Pool, millis: u64) {
             && let Some(id) = rig.id(pool, *slot)
         {
             let told = pool.disk_lost(id, "pulled by the campaign").await;
-            judge(rig, "telling of a lost disk", told);
+            rig.judge("telling of a lost disk", told);
         }
         shard_runtime::sleep(Duration::from_millis(dice.below(apart + 1))).await;
     }
@@ -77,12 +76,12 @@ async fn come_back(rig: &Rig, pool: &Pool, slot: usize) -> bool {
     // The pool may not have noticed that it was away; or somebody else has brought it back.
     if is_online() {
         let told = pool.disk_lost(id, "was away").await;
-        if !judge(rig, "telling of a lost disk", told) {
+        if !rig.judge("telling of a lost disk", told) {
             return !pool.status().stopped;
         }
     }
     let returned = pool.disk_returned(disk.device()).await.map(drop);
-    judge(rig, "the return of a disk", returned);
+    rig.judge("the return of a disk", returned);
     !pool.status().stopped
 }
 

@@ -8,7 +8,7 @@ use sim::Dice;
 
 use super::model::Life;
 use super::{Run, worker};
-use crate::faults::{self, judge};
+use crate::faults;
 use crate::rot;
 
 /// Works until it is stopped.
@@ -50,7 +50,7 @@ pub(super) async fn work(run: &Rc<Run>, pool: &Rc<Pool>, dice: &Dice) {
             22 => faults::drain(&run.rig, pool, dice).await,
             23 => {
                 run.rig.trace(|| "rebalance".into());
-                judge(&run.rig, "asking for balance", pool.start_balance());
+                run.rig.judge("asking for balance", pool.start_balance());
             }
             _ => {}
         }
@@ -77,7 +77,7 @@ async fn grow(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
     model.history.borrow_mut().grow(size as usize / sim::SECTOR);
     model.growing.set(Some(size));
     run.rig.trace(|| format!("grow {} to {size}", model.name));
-    if judge(&run.rig, "growing a space", pool.grow_space(space.id(), size).await) {
+    if run.rig.judge("growing a space", pool.grow_space(space.id(), size).await) {
         model.size.set(size);
         model.growing.set(None);
     }
@@ -94,7 +94,7 @@ async fn delete(run: &Rc<Run>, pool: &Pool, dice: &Dice) {
     drop(space);
     model.life.set(Life::Deleting);
     run.rig.trace(|| format!("delete {}", model.name));
-    if judge(&run.rig, "deleting a space", pool.delete_space(id).await) {
+    if run.rig.judge("deleting a space", pool.delete_space(id).await) {
         model.life.set(Life::Gone);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use pool::{DiskStatus, DiskUse, Pool};
+use pool::{DiskStatus, DiskUse, Pool, PoolError, PoolErrorKind};
 
+use super::spoiled::has_losses;
 use super::{Rig, Slot, Standing, resiliency};
 use crate::case::Layout;
-use crate::rot;
 
 /// A moment in the sequence of faults, and which disks were suspect then.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,24 @@ impl Rig {
     /// Whether a fault may be the reason of a failure now that redundancy does not cover.
     pub(crate) fn excuses_failure(&self) -> bool {
         self.excuses_since(&self.mark())
+    }
+
+    /// Judges what the pool answered the administrator.
+    pub(crate) fn judge(&self, what: &str, result: Result<(), PoolError>) -> bool {
+        match result {
+            Ok(()) => {
+                self.answered();
+                true
+            }
+            Err(error) => {
+                self.trace(|| format!("{what}: {error}"));
+                let sensible = matches!(error.kind(), PoolErrorKind::NoSpace | PoolErrorKind::InUse);
+                if !sensible && !self.excuses_failure() {
+                    self.broken(format!("{what} fails within what the layout stands: {error}"));
+                }
+                false
+            }
+        }
     }
 
     /// A mark of now, for [`Rig::excuses_since`].
@@ -63,7 +81,7 @@ impl Rig {
 
     /// Looks at what the pool says of itself: which disks vote, and whether all faults are behind us.
     pub(crate) fn look(&self, pool: &Pool) {
-        rot::forget(self, pool, false);
+        self.forget_healed(pool, false);
         let status = pool.status();
         if status.stopped && self.troubles.lost_quorum.get() {
             return;
@@ -88,7 +106,7 @@ impl Rig {
             Standing::Away | Standing::Joining => false,
         });
         let at_work = slots.iter().any(|slot| slot.disk.is_full() || slot.disk.is_losing());
-        let spoiled = !self.spoiled.borrow().is_empty() || rot::has_losses(&slots);
+        let spoiled = !self.spoiled.borrow().is_empty() || has_losses(&slots);
         let apart = self.troubles.away_together().next().is_some();
         if healthy && status.is_fully_redundant() && !at_work && !spoiled && !apart {
             self.suspects.borrow_mut().clear();
@@ -126,7 +144,7 @@ impl Rig {
         self.suspects.borrow().is_empty()
             && self.troubles.scattered.borrow().slots.is_empty()
             && self.spoiled.borrow().is_empty()
-            && !rot::has_losses(&slots)
+            && !has_losses(&slots)
             && self.voters.borrow().is_some()
             && slots.iter().all(|slot| settled(slot) && quiet(slot))
     }

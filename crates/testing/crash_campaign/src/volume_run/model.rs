@@ -11,7 +11,7 @@ use std::time::Duration;
 use file_store::FileId;
 use shard_runtime::Monotonic;
 
-use crate::history::{History, Value};
+use crate::history::{History, Moment, Value};
 
 /// Something that changes whole or not at all.
 #[derive(Clone, Debug)]
@@ -162,6 +162,36 @@ pub(crate) const INNER: &str = "d";
 /// Names and what they name; those in the inner directory begin with its name and a slash.
 pub(crate) type Names = BTreeMap<String, Rc<FileModel>>;
 
+/// A snapshot that was asked for.
+pub(crate) struct FrozenModel {
+    pub(super) name: String,
+    /// By name; one without a name where it is a file's.
+    pub(super) files: BTreeMap<String, Frozen>,
+    /// Whether it must be there, and whether it may be.
+    pub(super) must: bool,
+    pub(super) may: bool,
+}
+
+/// A file in a snapshot: what it held, and what it had beside that.
+pub(super) struct Frozen {
+    pub(super) history: History,
+    pub(super) sectors: u64,
+    pub(super) attributes: Register<u32>,
+    pub(super) security: Register<Vec<u8>>,
+}
+
+impl Frozen {
+    /// The file as it is, when all that has ended is durable; and since when.
+    pub(super) fn of(file: &FileModel) -> (Self, Moment) {
+        let began = file.history.borrow_mut().moment();
+        let mut history = file.history.borrow().clone();
+        history.flushed(began);
+        let sectors = file.sizes.borrow().live;
+        let (attributes, security) = (file.attributes.borrow().clone(), file.security.borrow().clone());
+        (Self { history, sectors, attributes, security }, began)
+    }
+}
+
 /// A worker's part of the volume.
 pub(crate) struct Part {
     pub(crate) directory: Cell<u64>,
@@ -174,7 +204,7 @@ pub(crate) struct Part {
     /// What a crash may show instead of what there is, the oldest first.
     pub(crate) steps: RefCell<Vec<Step>>,
     /// Snapshots of the directory that were asked for, the oldest first.
-    pub(crate) frozen: RefCell<Vec<super::snapshots::FrozenModel>>,
+    pub(crate) frozen: RefCell<Vec<FrozenModel>>,
 }
 
 impl Part {

@@ -16,42 +16,12 @@ use sim::SECTOR;
 use volume::Volume;
 
 use super::Run;
-use super::model::{FileModel, INNER, Part, Register};
+use super::model::{FileModel, Frozen, FrozenModel, INNER, Part};
 use super::worker::{Stop, Worker};
-use crate::history::{History, Moment, Value};
+use crate::history::Value;
 
 /// Snapshots that a worker keeps at most: they hold space.
 const KEPT: usize = 2;
-
-/// A snapshot that was asked for.
-pub(crate) struct FrozenModel {
-    name: String,
-    /// By name; one without a name where it is a file's.
-    files: BTreeMap<String, Frozen>,
-    /// Whether it must be there, and whether it may be.
-    must: bool,
-    may: bool,
-}
-
-/// A file in a snapshot: what it held, and what it had beside that.
-struct Frozen {
-    history: History,
-    sectors: u64,
-    attributes: Register<u32>,
-    security: Register<Vec<u8>>,
-}
-
-impl Frozen {
-    /// The file as it is, when all that has ended is durable; and since when.
-    fn of(file: &FileModel) -> (Self, Moment) {
-        let began = file.history.borrow_mut().moment();
-        let mut history = file.history.borrow().clone();
-        history.flushed(began);
-        let sectors = file.sizes.borrow().live;
-        let (attributes, security) = (file.attributes.borrow().clone(), file.security.borrow().clone());
-        (Self { history, sectors, attributes, security }, began)
-    }
-}
 
 impl Worker<'_> {
     /// Takes a snapshot, or deletes the oldest.

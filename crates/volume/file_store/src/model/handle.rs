@@ -7,9 +7,9 @@ use std::task::Poll;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::Durability;
 
-use super::state::{StreamId, invalid};
+use super::state::{StreamId, end_of, invalid};
 use super::{Shared, at_once, lock};
-use crate::{Access, FILE_SIZE_MAX, FileId, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
+use crate::{Access, FileId, OpenFile, Range, StoreError, StoreErrorKind, StoreFuture};
 
 /// One open.
 pub(super) struct OpenHandle {
@@ -66,14 +66,6 @@ impl OpenHandle {
         }
         self.written(offset, data).map(|()| None)
     }
-}
-
-/// The end of a range.
-pub(super) fn end_of(offset: u64, len: u64) -> Result<u64, StoreError> {
-    offset
-        .checked_add(len)
-        .filter(|end| *end <= FILE_SIZE_MAX)
-        .ok_or_else(|| invalid("the range ends beyond the largest size"))
 }
 
 impl Drop for OpenHandle {

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use super::content::Content;
-use super::handle::end_of;
 use crate::names::{check, fold};
 use crate::{
-    Access, Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FileId, FileInfo, FileKind,
-    InfoChange, NewFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX, Share,
-    Snapshot, StateChange, StoreError, StoreErrorKind, StreamInfo, Times,
+    Access, Attributes, DirectoryCursor, DirectoryEntry, DirectoryPage, FILE_SIZE_MAX, FileId, FileInfo,
+    FileKind, InfoChange, NewFile, OpenOptions, SECURITY_MAX, STATE_KEY_MAX, STATE_VALUE_MAX, STREAMS_MAX,
+    Share, Snapshot, StateChange, StoreError, StoreErrorKind, StreamInfo, Times,
 };
 
 pub(super) const ROOT: FileId = FileId(1);
@@ -65,10 +64,6 @@ pub(super) struct State {
 
 pub(super) fn error(kind: StoreErrorKind, what: impl Into<String>) -> StoreError {
     StoreError::new(kind, what)
-}
-
-pub(super) fn invalid(what: &str) -> StoreError {
-    error(StoreErrorKind::InvalidArgument, what)
 }
 
 pub(super) fn not_found(what: &str) -> StoreError {
@@ -473,4 +468,16 @@ impl State {
         }
         Ok(())
     }
+}
+
+pub(super) fn invalid(what: &str) -> StoreError {
+    error(StoreErrorKind::InvalidArgument, what)
+}
+
+/// The end of a range.
+pub(super) fn end_of(offset: u64, len: u64) -> Result<u64, StoreError> {
+    offset
+        .checked_add(len)
+        .filter(|end| *end <= FILE_SIZE_MAX)
+        .ok_or_else(|| invalid("the range ends beyond the largest size"))
 }

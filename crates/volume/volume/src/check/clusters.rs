@@ -6,11 +6,13 @@ use file_store::StoreError;
 use redb::ReadableTable;
 use volume_format::CLUSTER;
 
-use super::{Examination, Layout, Severity};
-use crate::database::{Session, database_error};
+use super::{Examination, Layout};
+use crate::database_error::database_error;
 use crate::extents::Extent;
+use crate::finding::Severity;
 use crate::free::{Free, Run};
 use crate::load;
+use crate::session::Session;
 use crate::tables::{COUNTERS, EXTENTS, ExtentKey, FREED, SHARED, SHARES};
 
 pub(super) const EXTENT: &str = "extent";

@@ -3,9 +3,11 @@
 use file_store::StoreError;
 use redb::ReadableTable;
 
-use super::{Examination, Severity};
-use crate::database::{Session, database_error};
+use super::Examination;
+use crate::database_error::database_error;
+use crate::finding::Severity;
 use crate::free::{Free, Run};
+use crate::session::Session;
 use crate::tables::{COUNTERS, EXTENTS, MAPS, NEXT_FILE, ROOT, SECURITY, SNAPSHOTS, USES, ZERO_UNTIL};
 
 /// Files are numbered up to here: half of all numbers, which nobody counts up to. Larger ones come from damage.

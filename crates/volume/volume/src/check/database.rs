@@ -11,17 +11,21 @@ use tokio::sync::oneshot;
 use volume_format::{FEATURE_SNAPSHOTS, Superblock};
 
 use super::log::Replayed;
-use super::{Examination, Finding, Layout, Repair};
+use super::{Examination, Layout, Repair};
 use crate::backend::{DeviceBackend, run};
-use crate::database::{CACHE_BYTES, Session, database_error, open_database};
+use crate::database::{CACHE_BYTES, open_database};
+use crate::database_error::database_error;
+use crate::finding::Finding;
 use crate::integrity::pages_finding;
-use crate::load::Space;
 use crate::metadata_log::{self, Mark};
 use crate::recent::Recent;
-use crate::replay::{self, tables_of};
+use crate::replay;
 use crate::room::Allowance;
 use crate::rows::Transaction;
+use crate::session::Session;
 use crate::shadow::Shadow;
+use crate::space::Space;
+use crate::tables::tables_of;
 
 /// Passes of a repair: each follows from what the one before has changed, and there is little that follows.
 const PASSES: usize = 8;

@@ -9,8 +9,10 @@ use file_store::StoreError;
 use volume_format::{CLUSTER, Superblock};
 
 use super::database::read_here;
-use super::{Finding, Layout, Repair, Severity};
-use crate::core::{Core, clear};
+use super::{Layout, Repair};
+use crate::clear::clear;
+use crate::core::Core;
+use crate::finding::{Finding, Severity};
 use crate::free::{Free, Run};
 
 /// Bytes read at a time.

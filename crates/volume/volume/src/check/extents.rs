@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use file_store::{FILE_SIZE_MAX, StoreError};
 use volume_format::{CLUSTER, StreamRecord};
 
+use super::Examination;
 use super::clusters::EXTENT;
 use super::counters::FILE_MAX;
 use super::names::recovered;
-use super::{Examination, Severity};
-use crate::clusters::StreamKey;
-use crate::database::database_error;
+use crate::database_error::database_error;
 use crate::extents::Extent;
-use crate::tables::{EXTENTS, ExtentKey, MapKey, SHARED};
+use crate::finding::Severity;
+use crate::tables::{EXTENTS, ExtentKey, MapKey, SHARED, StreamKey};
 
 /// Clusters that a file can reach.
 const REACH: u64 = FILE_SIZE_MAX.div_ceil(CLUSTER);

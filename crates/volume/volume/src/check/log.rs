@@ -5,7 +5,7 @@ use file_store::{StoreError, StoreErrorKind};
 use redb::WriteTransaction;
 use volume_format::Superblock;
 
-use super::{Finding, Severity};
+use crate::finding::{Finding, Severity};
 use crate::metadata_log::{Mark, Newer};
 use crate::replay;
 

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use file_store::StoreError;
 use redb::ReadableTable;
 
+use super::Examination;
 use super::counters::FILE_MAX;
-use super::{Examination, Severity};
-use crate::clusters::StreamKey;
-use crate::database::{Session, database_error};
-use crate::links::END;
-use crate::tables::{EXTENTS, ExtentKey, LINKS, LinkValue, MAPS, MapKey, USES};
+use crate::database_error::database_error;
+use crate::extents::END;
+use crate::finding::Severity;
+use crate::session::Session;
+use crate::tables::{EXTENTS, ExtentKey, LINKS, LinkValue, MAPS, MapKey, StreamKey, USES};
 
 const MAP: &str = "map";
 const LINK: &str = "link";

@@ -7,8 +7,9 @@ use file_store::{FILE_SIZE_MAX, SECURITY_MAX, StoreError};
 use redb::ReadableTable;
 use volume_format::{DecodeError, Entry, Inode, OtherName, SnapshotRecord};
 
-use super::{Examination, Severity};
-use crate::database::database_error;
+use super::Examination;
+use crate::database_error::database_error;
+use crate::finding::Severity;
 use crate::tables::{ENTRIES, INODES, ORPHANS, ROOT, SECURITY, SNAPSHOTS};
 
 const INODE: &str = "file record";

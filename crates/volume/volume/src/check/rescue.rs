@@ -8,10 +8,10 @@ use volume_format::{CLUSTER, Entry, Inode, StreamRecord};
 
 use super::Examination;
 use super::names::recovered;
-use crate::clusters::StreamKey;
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
 use crate::extents::Extent;
-use crate::tables::{COUNTERS, ENTRIES, NEXT_FILE, ORPHANS, ROOT};
+use crate::session::Session;
+use crate::tables::{COUNTERS, ENTRIES, NEXT_FILE, ORPHANS, ROOT, StreamKey};
 
 /// The directory that takes what has lost its name.
 const LOST_AND_FOUND: &str = "lost+found";

@@ -8,8 +8,7 @@ use volume_format::CLUSTER;
 use super::devices::Sparse;
 use super::thin::{allocated, crash, fresh_on, holds, stream, timely, uses};
 use super::*;
-use crate::extents::Extent;
-use crate::links::END;
+use crate::extents::{END, Extent};
 use crate::room::Allowance;
 
 const LEN: u64 = 48 << 20;

@@ -16,7 +16,7 @@ use volume_format::{BLOCK, LengthRecord, layout_for};
 use super::devices::Sparse;
 use super::thin::{fresh_on, timely};
 use super::*;
-use crate::room::reach;
+use crate::meter::reach;
 
 /// A pool's unit of space.
 const SLAB: u64 = 256 << 10;

@@ -8,7 +8,8 @@ use volume_format::{BLOCK, Batch, DecodeError, FEATURE_METADATA_LOG, Head, Lengt
 
 use super::devices::Fickle;
 use super::*;
-use crate::check::{CheckOptions, Finding, Repair, Severity, verify};
+use crate::check::{CheckOptions, Repair, verify};
+use crate::finding::{Finding, Severity};
 
 const LOG: &str = "metadata log";
 

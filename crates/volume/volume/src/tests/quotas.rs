@@ -413,7 +413,7 @@ fn files_made_meanwhile_make_the_count_no_longer() {
         }
         let last = files.last().expect("made").0;
         // Not by the volume's own task, which would count in between.
-        let on = |session: &mut crate::database::Session<'_>| {
+        let on = |session: &mut crate::session::Session<'_>| {
             session.space.quotas.set(settings(QuotaMode::Enforce, u64::MAX));
             Ok(())
         };

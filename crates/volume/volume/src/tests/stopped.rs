@@ -7,7 +7,8 @@ use block_device::{BlockDevice, BlockError, BlockErrorKind, BlockFuture};
 use test_layers::{DeviceLayer, Layered};
 
 use super::*;
-use crate::database::{Session, database_error};
+use crate::database_error::database_error;
+use crate::session::Session;
 use crate::tables::STATE;
 use redb::ReadableTable;
 

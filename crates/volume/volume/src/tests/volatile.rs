@@ -285,7 +285,8 @@ fn a_durable_write_makes_its_file_durable() {
 /// What was written again while a flush was under way is not what that flush has made durable, though the size is the same.
 #[test]
 fn what_has_changed_meanwhile_is_not_saved() {
-    use crate::registry::Unsaved;
+    use crate::stream::Unsaved;
+
     let known = Unsaved { size: 7, durable_size: 3, written: 5 };
     assert!(known.is_still(&known));
     assert!(Unsaved { written: 0, ..known }.is_still(&known), "a time was set");

@@ -32,8 +32,8 @@ use control_api::routes::Route;
 use control_api::{BASE_PATH, Code, List, Problem, Unanswered};
 use serde_json::Value;
 
+use super::failure::{Failure, Outcome};
 use super::look::Looks;
-use super::parts::{Failure, Outcome};
 use super::subject::Subject;
 use crate::access::Asker;
 use crate::cluster::{By, NodePeer};

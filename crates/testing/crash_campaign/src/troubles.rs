@@ -3,14 +3,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use pool::Pool;
-use sim::Dice;
+use sim::{Dice, Image};
 
-use super::{full, lost_pairs, rollback, together};
 use crate::case::{Case, Layout, Sabotage, Subject};
-use crate::rig::Rig;
 
 /// The kinds that a seed has.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,18 +56,25 @@ pub(crate) struct Scattered {
     pub(crate) away: bool,
 }
 
+/// What a disk was.
+pub(crate) struct Earlier {
+    pub(crate) image: Image,
+    /// The epoch in which it was that, or after which.
+    pub(crate) epoch: u64,
+}
+
 /// Where the rarer kinds stand.
 pub(crate) struct Troubles {
     pub(crate) kinds: Kinds,
     pub(crate) dice: Dice,
     /// Of the last opening that succeeded.
-    pub(super) epoch: Cell<u64>,
+    pub(crate) epoch: Cell<u64>,
     /// The epoch of the last opening at which each disk was there and got its mark, by slot.
-    pub(super) marked: RefCell<BTreeMap<usize, u64>>,
+    pub(crate) marked: RefCell<BTreeMap<usize, u64>>,
     /// The disks that were there when the pool was closed since then: closing marks no others.
-    pub(super) closed: RefCell<BTreeSet<usize>>,
+    pub(crate) closed: RefCell<BTreeSet<usize>>,
     /// What disks were, by slot.
-    pub(super) images: RefCell<BTreeMap<usize, rollback::Earlier>>,
+    pub(crate) images: RefCell<BTreeMap<usize, Earlier>>,
     pub(crate) scattered: RefCell<Scattered>,
     /// So many disks went away that the pool may have stopped.
     pub(crate) lost_quorum: Cell<bool>,
@@ -109,38 +113,5 @@ impl Troubles {
         let scattered = self.scattered.borrow();
         let away = if scattered.away { scattered.slots.clone() } else { BTreeSet::new() };
         away.into_iter()
-    }
-
-    /// Who was away with others is here when the power comes back.
-    pub(crate) fn all_back(&self, rig: &Rig) {
-        for slot in self.away_together() {
-            rig.disk(slot).restore();
-        }
-        self.scattered.borrow_mut().away = false;
-    }
-}
-
-/// Has its way with the disks of an open pool until it is stopped; pauses and faults take up to so many milliseconds.
-pub(crate) async fn come_and_go(rig: &Rig, pool: &Pool, millis: u64) {
-    let Troubles { kinds, dice, .. } = &rig.troubles;
-    let all = [kinds.roll_back, kinds.lose_pairs, kinds.fill, kinds.scatter];
-    let kinds: Vec<usize> = (0..all.len()).filter(|kind| all[*kind]).collect();
-    // Where all is at rest after the opening, much of what comes first can be lost.
-    if all[1] && dice.one_in(2) {
-        rig.look(pool);
-        lost_pairs::for_a_while(rig, pool, millis).await;
-    }
-    while let Some(kind) = dice.pick(&kinds) {
-        shard_runtime::sleep(Duration::from_millis(dice.below(millis))).await;
-        if rig.is_over() {
-            return;
-        }
-        rig.look(pool);
-        match kind {
-            0 => rollback::while_open(rig),
-            1 => lost_pairs::for_a_while(rig, pool, millis).await,
-            2 => full::for_a_while(rig, millis).await,
-            _ => together::for_a_while(rig, pool, millis).await,
-        }
     }
 }

@@ -4,10 +4,10 @@ use clap::ValueEnum;
 use control_api::{Disk, FaultKind, FaultOperation, FaultRequest, FaultRule};
 use control_client::Query;
 
+use super::print;
+use crate::absolute_path::here_one;
 use crate::context::Context;
-use crate::disk;
 use crate::error::CliResult;
-use crate::pool::here_one;
 use crate::units::parse_bytes;
 
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ enum Operation {
     Flush,
 }
 
-pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
+pub(super) async fn run(args: Args, context: &Context) -> CliResult {
     let kind = match args.kind {
         Kind::Error => Some(FaultKind::Error),
         Kind::Delay => Some(FaultKind::Delay),
@@ -98,5 +98,5 @@ pub(crate) async fn run(args: Args, context: &Context) -> CliResult {
     let request = FaultRequest { rules: kind.map(rule).into_iter().collect() };
     let path = Query::new("/disks/faults").with("disk", &here_one(args.disk));
     let disk: Disk = context.client.put(path.as_str(), &request).await?;
-    context.show(&disk, |disk| disk::print(std::slice::from_ref(disk)))
+    context.show(&disk, |disk| print(std::slice::from_ref(disk)))
 }

@@ -11,9 +11,9 @@ use qos_scheduler::{Answer, FlowId, Kind, RequestId};
 use shard_runtime::Monotonic;
 use tokio::sync::oneshot;
 
-use crate::gate::{Disk, Gate};
-use crate::report::Window;
-use crate::state::{DiskName, Waiter};
+use super::{Disk, Gate};
+use crate::rules::DiskName;
+use crate::window::Window;
 
 /// One client's use of one disk.
 pub struct Flow {
@@ -187,4 +187,12 @@ impl Drop for Turn {
         // A permit that came in the meantime is dropped with the channel.
         self.turn.close();
     }
+}
+
+/// Who waits for a permit.
+pub(crate) struct Waiter {
+    pub(crate) turn: oneshot::Sender<Permit>,
+    pub(crate) flow: Arc<Flow>,
+    pub(crate) kind: Kind,
+    pub(crate) bytes: u64,
 }

@@ -1,71 +1,17 @@
-//! The life of each pool on this node, and which pools it wants.
+//! Which pools this node begins with, stops and wants.
 
 use cluster_store::keys::{Key, NodeId, PoolId};
 use cluster_store::values::{Beat, Holder, Member, Owner, Value};
 use cluster_store::{Condition, Revision, Step, Transaction};
 
+use super::{Node, Phase};
 use crate::chain::Purpose;
 use crate::io::{Action, Failure, Order};
-use crate::node::{Node, Phase};
+use crate::pool::Run;
 use crate::time::BootTime;
 
 /// So often in a row a pool whose disks know a higher epoch is taken above it without a pause.
 const BEHIND_AT_ONCE: u32 = 3;
-
-/// How far a pool is on this node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Run {
-    /// Nothing of it runs here, and nothing is on its way to its disks.
-    #[default]
-    Idle,
-    /// The order that is being carried out; `None` when all are.
-    Active { epoch: u64, step: Option<Order> },
-    /// It is being stopped.
-    Stopping { epoch: u64 },
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    pub(crate) run: Run,
-    /// Epochs up to this one have ended here: none of them begins again.
-    pub(crate) gave_up: u64,
-    /// Where it is to go.
-    pub(crate) move_to: Option<NodeId>,
-    /// The highest epoch that its disks are known to know, above that of the store.
-    pub(crate) known: u64,
-    /// How often in a row it could not be opened.
-    pub(crate) failures: u32,
-    /// It is left to others until then.
-    pub(crate) not_before: BootTime,
-    /// No transaction is sent for it until then: the last one had no effect.
-    pub(crate) retry_at: BootTime,
-}
-
-impl Pool {
-    /// The order after the one that is done.
-    pub(crate) fn done(&mut self, epoch: u64, order: Order) -> Option<Order> {
-        match self.run {
-            Run::Active { epoch: running, step } if running == epoch && step == Some(order) => {
-                let next = match order {
-                    Order::Fence => Some(Order::Open),
-                    Order::Open => Some(Order::Restore),
-                    Order::Restore => Some(Order::Publish),
-                    Order::Publish | Order::Stop => None,
-                };
-                self.run = Run::Active { epoch, step: next };
-                if next.is_none() {
-                    self.failures = 0;
-                }
-                next
-            }
-            Run::Stopping { epoch: running } if running == epoch && order == Order::Stop => {
-                self.run = Run::Idle;
-                None
-            }
-            _ => None,
-        }
-    }
-}
 
 /// What is seen of the cluster, for people.
 impl Node {

@@ -11,14 +11,14 @@ use smb_protocol::directory::QueryDirectoryFlags;
 use smb_protocol::fscc::FileClass;
 use smb_protocol::fsctl::copy::ResumeKey;
 
+use super::Pin;
 use crate::api::{Caller, Durability, Granted, Holder, LeaseName, OpenId, OpenSummary, OwnerId};
 use crate::caching::{By, Link};
-use crate::changes::{Asking, Changes};
-use crate::directory::Scan;
+use crate::changes::Changes;
 use crate::error::{Result, refuse};
 use crate::file_system::{Core, is_durable};
-use crate::node::Pin;
-use crate::notify::Watch;
+use crate::scan::Scan;
+use crate::watches::Watch;
 use smb_protocol::NtStatus;
 
 /// An open: what CREATE made and CLOSE ends.
@@ -129,27 +129,6 @@ pub(crate) struct NewOpen {
 }
 
 impl Open {
-    /// A change through this open. Once begun it goes on to its end, whatever becomes of the request that wanted it: what is known
-    /// here and what the store has do not come apart half-way. Closing waits for it, so that nobody who may come in then meets it, and
-    /// whatever changes the file after the request was dropped waits for it, so that it surprises nobody.
-    pub(crate) fn change<T: 'static>(
-        self: &Arc<Self>,
-        work: impl Future<Output = T> + 'static,
-    ) -> impl Future<Output = T> + 'static {
-        let open = Arc::clone(self);
-        async move {
-            // What nobody waits for any more comes before what is asked for now.
-            open.node.orphans.ended().await;
-            let asking = Asking::new(&open);
-            let going = asking.going();
-            let change = shard_runtime::finish_anyway(async move {
-                let _going = going.begin();
-                work.await
-            });
-            change.await
-        }
-    }
-
     pub(crate) fn new(core: &Arc<Core>, new: NewOpen) -> Self {
         let state = OpenState {
             recorder: new.holder.clone(),

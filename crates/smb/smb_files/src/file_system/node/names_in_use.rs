@@ -16,9 +16,9 @@ use file_store::{DirectoryEntry, FileId, FileKind};
 use parking_lot::Mutex;
 use smb_protocol::NtStatus;
 
+use super::{DEPTH_MAX, Node, Pin};
 use crate::error::{Result, refuse};
 use crate::file_system::Core;
-use crate::node::{DEPTH_MAX, Node, Pin};
 
 /// Where a file is by one of its names.
 pub(crate) struct Place {

@@ -5,6 +5,9 @@
 //! store says about it while it has opens: all changes come through here. What another user of the store does to an open
 //! file's attributes (an administrator's verb) is seen when the last open is closed.
 
+mod names_in_use;
+mod open;
+
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -13,20 +16,34 @@ use std::sync::{Arc, Weak};
 use file_store::names::fold;
 use file_store::{FileId, FileInfo, FileKind, OpenFile};
 use parking_lot::Mutex;
+use shard_runtime::Monotonic;
 use smb_protocol::security::SecurityDescriptor;
 use tokio::sync::Notify;
 
+use self::names_in_use::{Name, NamesInUse};
 use crate::caching::Caching;
 use crate::changes::Changes;
 use crate::error::Result;
 use crate::file_system::Core;
 use crate::locks::LockTable;
-use crate::names_in_use::{Name, NamesInUse, Place};
-use crate::open::Open;
-use crate::write_time::LateTime;
+
+pub(crate) use self::names_in_use::Place;
+pub(crate) use self::open::NewOpen;
+pub use self::open::{DirectoryQuery, Open, OpenLookup, WriteFlags};
 
 /// Most directories above a file: deeper paths cannot be made by clients, whose paths have at most 32,767 units.
 pub(crate) const DEPTH_MAX: usize = 16_384;
+
+/// The number that no open has.
+const NOBODY: u64 = 0;
+
+/// A time of writing that does not show yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateTime {
+    /// What shows instead.
+    pub(crate) shown: u64,
+    pub(crate) until: Monotonic,
+}
 
 /// What opens of one stream share.
 #[derive(Default)]
@@ -158,6 +175,15 @@ impl Node {
     /// Forgets what the store said: something changed it.
     pub(crate) fn touched(&self) {
         self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The time of the last write shows from now on.
+    pub(crate) fn show_write_time(&self) {
+        if self.late_writer.load(Ordering::Acquire) != NOBODY {
+            let mut state = self.state.lock();
+            state.late_time = None;
+            self.late_writer.store(NOBODY, Ordering::Release);
+        }
     }
 
     /// Lets the records of opens be kept soon, without waiting for it: something that is in them has changed.
@@ -320,6 +346,17 @@ impl Core {
         state.info = (!state.opens.is_empty()).then(|| (version, info.clone()));
         self.mask_write_time(node, &mut state, &mut info);
         Ok(info)
+    }
+
+    /// Puts the time that shows in place of the store's.
+    fn mask_write_time(&self, node: &Node, state: &mut NodeState, info: &mut FileInfo) {
+        let Some(late) = state.late_time else { return };
+        if late.until > self.clock.now() {
+            info.times.written = late.shown;
+            return;
+        }
+        state.late_time = None;
+        node.late_writer.store(NOBODY, Ordering::Release);
     }
 
     /// A file's security descriptor; the default one where none was ever set, or what is stored cannot be read.

@@ -1,0 +1,108 @@
+//! The names of a gate's disks, and what holds for them.
+
+use std::collections::BTreeMap;
+
+use qos_policy::Places;
+use qos_scheduler::Terms;
+use uuid::Uuid;
+
+/// What holds for a disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rule {
+    /// Nothing: it has its share.
+    #[default]
+    Free,
+    /// These terms, for it alone.
+    Alone(Terms),
+    /// These terms, together with all disks that have the rule of this name.
+    Together(Uuid, Terms),
+}
+
+impl Rule {
+    /// Its terms.
+    #[must_use]
+    pub fn terms(&self) -> Terms {
+        match self {
+            Self::Free => Terms::default(),
+            Self::Alone(terms) | Self::Together(_, terms) => *terms,
+        }
+    }
+}
+
+/// Which disk of a gate.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DiskName {
+    /// A LUN, by its name.
+    Lun(String),
+    /// A file, by its path in the volume.
+    File(String),
+    /// A flow that its client has given an identity, to a file.
+    Flow(Uuid, String),
+}
+
+impl From<&str> for DiskName {
+    /// A LUN.
+    fn from(name: &str) -> Self {
+        Self::Lun(name.to_owned())
+    }
+}
+
+/// What the client of a disk asks for. It counts where nothing was said of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// This policy.
+    Policy(Uuid),
+    /// These terms.
+    Terms(Terms),
+}
+
+/// What holds for the disks of a gate, whether they are there or not.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    /// For LUNs, by their names.
+    pub luns: BTreeMap<String, Rule>,
+    /// For files, by where they are.
+    pub places: Places<Rule>,
+    /// For disks whose clients ask for policies, by these.
+    pub policies: BTreeMap<Uuid, Rule>,
+}
+
+impl From<BTreeMap<String, Rule>> for Rules {
+    /// For LUNs.
+    fn from(luns: BTreeMap<String, Rule>) -> Self {
+        Self { luns, ..Self::default() }
+    }
+}
+
+impl Rules {
+    pub(crate) fn of(&self, disk: &DiskName, asked: Asked) -> Rule {
+        let said = match disk {
+            DiskName::Lun(name) => self.luns.get(name),
+            DiskName::File(path) | DiskName::Flow(_, path) => self.places.find(path),
+        };
+        match (said, asked) {
+            (Some(rule), _) => *rule,
+            (None, Asked::Nothing) => Rule::Free,
+            (None, Asked::Policy(policy)) => self.policies.get(&policy).copied().unwrap_or_default(),
+            (None, Asked::Terms(terms)) => Rule::Alone(terms),
+        }
+    }
+
+    /// Whether a policy that is asked for would count, and is not there.
+    pub(crate) fn misses(&self, disk: &DiskName, asked: Asked) -> bool {
+        let (DiskName::Flow(_, path), Asked::Policy(policy)) = (disk, asked) else { return false };
+        !self.policies.contains_key(&policy) && self.places.find(path).is_none()
+    }
+
+    /// All of them, to be changed.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Rule> {
+        self.luns.values_mut().chain(self.places.values_mut()).chain(self.policies.values_mut())
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Rule> {
+        self.luns.values().chain(self.places.values()).chain(self.policies.values())
+    }
+}
