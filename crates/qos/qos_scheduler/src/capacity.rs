@@ -79,6 +79,8 @@ pub(crate) enum Suffering {
 /// By how much a minimum, or a share, is missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Short {
+    /// Whether it is met when the volume is quiet: those that no volume could meet come after all that can be.
+    pub(crate) feasible: bool,
     /// How many times more it would have to be, in thousandths.
     pub(crate) times: u64,
     /// The latency that its class would have it with, with as many requests under way, in nanoseconds; 0 for a share, which is no promise.
@@ -127,6 +129,8 @@ pub struct Learnt {
 struct Trial {
     from: u32,
     to: u32,
+    /// What was let to the volume before it.
+    held: Option<u32>,
     /// Answers to come of what was at the volume before.
     stale: u64,
     /// Windows that have shown that it does not help.
@@ -157,8 +161,8 @@ pub(crate) struct Capacity {
     /// Requests at the volume of classes that have had no answer for long; they take no places of what is held.
     stuck: u32,
     trial: Option<Trial>,
-    /// Until when, and up to which number of requests, a trial has shown that fewer would not help.
-    believed: (u64, u32),
+    /// Until when, and up to which number of requests, a trial has shown that fewer would not help: those for a promise that can be kept, and all others.
+    believed: [(u64, u32); 2],
     /// It has shown that they would cost too much.
     costly: bool,
     /// What the volume did before the first of the cuts that hold back now.
@@ -200,6 +204,22 @@ impl Capacity {
     /// How many requests may be at the volume, of `most` that are configured.
     pub(crate) fn depth(&self, most: u32) -> u32 {
         self.held.map_or(most, |held| held.saturating_add(self.stuck).min(most))
+    }
+
+    /// The same without those of classes that have had no answer for long.
+    pub(crate) fn places(&self, most: u32) -> u32 {
+        self.held.map_or(most, |held| held.min(most))
+    }
+
+    /// Whether a volume that is quiet answers well within so many nanoseconds.
+    pub(crate) fn is_quick_enough(&self, latency: u64) -> bool {
+        let mean = u128::from(self.nanos / self.answers.max(1));
+        u128::from(latency) * 4 >= mean * 1000 / u128::from(self.latencies.slowdown().max(1)) * 5
+    }
+
+    /// How long an answer takes on the average, in nanoseconds.
+    pub(crate) fn latency(&self) -> u64 {
+        self.learnt.latency
     }
 
     pub(crate) fn holds_back(&self) -> bool {
@@ -280,7 +300,8 @@ impl Capacity {
         self.learn_rate(now);
         let slowdown = self.latencies.slowdown();
         let is_free = self.held.is_none() && suffering == Suffering::Nobody;
-        self.latencies.learn(now, is_free, now < self.believed.0);
+        let believed = self.believed.iter().any(|(until, _)| now < *until);
+        self.latencies.learn(now, is_free, believed);
         self.learnt.latency = smoothed(self.learnt.latency, self.nanos / self.answers);
         self.learnt.slowdown_permille = smoothed(self.learnt.slowdown_permille, slowdown);
         let trial = self.trial.take_if(|trial| trial.stale == 0);
@@ -295,9 +316,12 @@ impl Capacity {
             && in_vain
         {
             self.costly = self.costs_much(now, &trial);
-            self.set(trial.from, most);
-            self.believed = (now.saturating_add(BELIEVED), trial.from);
-            if !self.costly {
+            self.held = trial.held;
+            self.believed[usize::from(trial.left == LEFT)] = (now.saturating_add(BELIEVED), trial.from);
+            if self.costly {
+                // It may have done that for another load.
+                self.can = self.can.towards(trial.rate);
+            } else {
                 self.learnt.slowdown_permille = 1000;
                 self.latencies.are_quiet();
             }
@@ -328,8 +352,8 @@ impl Capacity {
         self.held.unwrap_or(most).min(self.peak.saturating_sub(self.stuck).max(1))
     }
 
-    fn is_believed(&self, now: u64, used: u32) -> bool {
-        let (until, shown_for) = self.believed;
+    fn is_believed(&self, now: u64, used: u32, left: u64) -> bool {
+        let (until, shown_for) = self.believed[usize::from(left == LEFT)];
         now < until && used <= shown_for.saturating_add(shown_for / 4)
     }
 
@@ -344,12 +368,12 @@ impl Capacity {
         let used = self.used(volume.most);
         let missed = if short.latency > 0 { &mut self.missed } else { &mut self.unshared };
         *missed = (now.saturating_add(BELIEVED), used);
-        if self.is_believed(now, used) || !self.is_steady() {
+        let left = if short.feasible { LEFT_BY_MINIMUM } else { LEFT };
+        if self.is_believed(now, used, left) || !self.is_steady() {
             return;
         }
         let mean = u128::from(self.nanos / self.answers.max(1));
         let quiet = mean * 1000 / u128::from(slowdown.max(1));
-        let left = if u128::from(short.latency) * 4 >= quiet * 5 { LEFT_BY_MINIMUM } else { LEFT };
         // The queue is what is shortened; what remains of the latency without one is not.
         let by_queue = permille(quiet * u128::from(MARGIN) / 1000, mean.max(1));
         let once = permille(u128::from(1000 * 1000 / MARGIN), u128::from(short.times.max(1)));
@@ -387,7 +411,7 @@ impl Capacity {
         };
         // Against what is quiet it is judged by what the trial has found: above that by so much, it was wrong, or more has come.
         let used = self.used(most);
-        if above > 1000 && (!self.is_believed(now, used) || (target == 0 && !self.costly)) {
+        if above > 1000 && (!self.is_believed(now, used, LEFT) || (target == 0 && !self.costly)) {
             if self.is_steady() {
                 self.cut(now, used, permille(1000, u128::from(above)).clamp(250, 900), volume, LEFT);
             }
@@ -415,7 +439,9 @@ impl Capacity {
             self.can = rate;
         }
         let stale = volume.there.saturating_sub(volume.stuck);
-        self.trial = Some(Trial { from: used, to, stale: u64::from(stale), doubts: 0, left, rate, before });
+        let held = self.held;
+        self.trial =
+            Some(Trial { from: used, to, held, stale: u64::from(stale), doubts: 0, left, rate, before });
         self.set(to, volume.most);
     }
 

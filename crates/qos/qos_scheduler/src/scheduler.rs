@@ -52,6 +52,17 @@ pub struct Dispatched<T> {
     pub held: u64,
 }
 
+/// Why a class has the next start.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Its share.
+    Share,
+    /// Its minimum is due.
+    Minimum,
+    /// The place is kept for it.
+    Kept,
+}
+
 /// What is to be done next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next<T> {
@@ -148,6 +159,7 @@ impl<T> Scheduler<T> {
     /// Other settings from now on; what waits counts by the new unit, and what a smaller queue has no room for stays.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
+        self.keepers.clear();
     }
 
     /// Requests at the volume.
@@ -304,22 +316,32 @@ impl<T> Scheduler<T> {
             return until.map_or(nothing, Next::Wait);
         };
         if self.is_kept_from(class) {
-            let Some(keeper) = self.waiting_keeper() else { return Next::Full };
-            class = keeper;
+            let Some(keeper) = self.waiting_keeper() else {
+                // Whoever it is kept for may be held back by limits, and comes then.
+                let until = self.limited.first().map(|(opens, _)| opens.saturating_sub(self.went_back));
+                return until.map_or(Next::Full, Next::Wait);
+            };
+            let class = &self.classes[keeper as usize];
+            let turn =
+                if class.has_minimum() && class.due <= self.line(time) { Turn::Minimum } else { Turn::Kept };
+            return self.start(keeper, turn, time).map_or(Next::Idle, Next::Start);
         }
-        let due = self.due_class(time).filter(|due| !self.is_kept_from(*due));
+        let due = self.due_class(time);
         if let Some(due) = due {
             class = due;
-        } else if self.classes[class as usize].start <= share_tag {
+        } else {
             self.shares_at = self.shares_at.max(share_tag);
         }
-        self.start(class, due.is_some(), time).map_or(Next::Idle, Next::Start)
+        let turn = if due.is_some() { Turn::Minimum } else { Turn::Share };
+        self.start(class, turn, time).map_or(Next::Idle, Next::Start)
     }
 
     /// The class whose minimum asks for the next start, if one does.
     fn due_class(&mut self, time: u64) -> Option<u32> {
         let line = self.line(time);
-        let (due, class) = self.first_below_its_part(&self.reserved).filter(|(due, _)| *due <= line)?;
+        let (due, class) = self
+            .first_below_its_part(&self.reserved)
+            .filter(|(due, class)| *due <= line && !self.is_kept_from(*class))?;
         let behind = line - due;
         if behind > self.settings.catch_up {
             self.shortfall += behind - self.settings.catch_up;
@@ -333,7 +355,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Starts the first request of a class that competes.
-    fn start(&mut self, class_index: u32, for_minimum: bool, time: u64) -> Option<Dispatched<T>> {
+    fn start(&mut self, class_index: u32, turn: Turn, time: u64) -> Option<Dispatched<T>> {
         let class = &mut self.classes[class_index as usize];
         let (start, index) = class.waiting.first()?;
         let flow = &mut self.flows[index as usize];
@@ -347,11 +369,12 @@ impl<T> Scheduler<T> {
         class.in_flight += 1;
         class.charge(time, units, waiting.bytes);
         let next = class.start + share(units, class.weight);
-        class.start = if for_minimum {
+        if turn == Turn::Minimum {
             class.charge_minimum(units);
-            class.start.max(next.min(self.shares_at + most_lead()))
-        } else {
-            next
+        }
+        class.start = match turn {
+            Turn::Share => next,
+            Turn::Minimum | Turn::Kept => class.start.max(next.min(self.shares_at + most_lead())),
         };
         flow.start = class.served(index, start, units, flow.weight, flow.queue.len > 0);
         let flow = FlowId { index, generation: flow.generation };

@@ -4,6 +4,7 @@ mod capacity;
 mod capacity_long;
 mod disk;
 mod edges;
+mod kept_places;
 mod properties;
 mod reference;
 mod requests;

@@ -126,30 +126,39 @@ impl<T> Scheduler<T> {
         self.capacity.holds_back() && !held_before
     }
 
-    /// While fewer requests are let to the volume, a class with a minimum that keeps a few under way finds a place for each: with one place of
-    /// two it would wait for somebody's answer before each of its own.
+    /// While fewer requests are let to the volume, a class with a minimum finds as many places as that needs: with one place of two it would
+    /// wait for somebody's answer before each of its own. The largest minimum first; one place is left to others.
     fn keep_places(&mut self, span: u64) {
         self.keepers.clear();
         if !self.capacity.holds_back() {
             return;
         }
-        let mut left = self.depth().saturating_sub(1);
+        let latency = u128::from(self.capacity.latency());
+        let mut wanted: Vec<(u64, u32, u32)> = Vec::new();
         for index in &self.seen {
             let class = &self.classes[*index as usize];
-            if class.opens() > self.clock {
+            let Some(min) = class.terms.min_iops.filter(|_| class.alive && class.flows > 0) else { continue };
+            if class.window.nanos < span / 2 || class.opens() > self.clock {
                 continue;
             }
-            let under_way = class.window.nanos.saturating_add(span / 2) / span;
-            if class.terms.min_iops.is_some() && under_way > 0 && self.keepers.len() < KEEPERS {
-                let places = left.min(u32::try_from(under_way).unwrap_or(u32::MAX));
-                left -= places;
-                self.keepers.push((*index, places));
-            }
+            // Of less than half a place it finds one often enough among all.
+            let places = (u128::from(min) * latency + u128::from(SECOND / 2)) / u128::from(SECOND);
+            wanted.push((min, u32::try_from(places).unwrap_or(u32::MAX), *index));
+        }
+        wanted.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left = self.capacity.places(self.settings.depth.max(1)).saturating_sub(1);
+        for (_, places, class) in wanted.into_iter().take(KEEPERS) {
+            let places = places.min(left);
+            left -= places;
+            self.keepers.push((class, places));
         }
     }
 
     /// Places that are kept for a class and that it does not use.
     fn has_kept(&self, (class, places): (u32, u32)) -> u32 {
+        if self.limited.contains(class) {
+            return 0;
+        }
         places.saturating_sub(self.classes[class as usize].in_flight)
     }
 
@@ -159,13 +168,16 @@ impl<T> Scheduler<T> {
         let kept: u32 = others.map(|keeper| self.has_kept(*keeper)).sum();
         let own = self.keepers.iter().find(|(keeper, _)| *keeper == class);
         kept > 0
+            && self.in_flight > 0
             && self.in_flight.saturating_add(kept) >= self.depth()
             && own.is_none_or(|own| self.has_kept(*own) == 0)
     }
 
     /// A class with a kept place that waits.
     pub(super) fn waiting_keeper(&self) -> Option<u32> {
-        let has = |keeper: &&(u32, u32)| self.has_kept(**keeper) > 0 && self.ready.contains(keeper.0);
+        let has = |keeper: &&(u32, u32)| {
+            self.has_kept(**keeper) > 0 && self.ready.contains(keeper.0) && !self.has_its_part(keeper.0)
+        };
         self.keepers.iter().find(has).map(|(class, _)| *class)
     }
 
@@ -209,7 +221,13 @@ impl<T> Scheduler<T> {
                 continue;
             }
             if let Some(min) = class.terms.min_iops {
-                worst = worst.max(minimum_suffers(&mut class.window, min, under_way, span));
+                worst = worst.max(match minimum_suffers(&mut class.window, min, under_way, span) {
+                    Suffering::Missed(short) => {
+                        let feasible = self.capacity.is_quick_enough(short.latency);
+                        Suffering::Missed(Short { feasible, ..short })
+                    }
+                    other => other,
+                });
             }
             let rate = u128::from(class.window.units) * u128::from(SECOND) / u128::from(span);
             class.window.usual = smoothed(class.window.usual, u64::try_from(rate).unwrap_or(u64::MAX));
@@ -226,6 +244,7 @@ impl<T> Scheduler<T> {
         match (least, units.checked_div(flows)) {
             (Some((least, under_way)), Some(share)) if least < part(share, LESS) => {
                 worst.max(Suffering::Share(Short {
+                    feasible: false,
                     times: times(share, least),
                     latency: 0,
                     places: places(under_way),
@@ -269,7 +288,12 @@ fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64
     if got < due && window.behind > BEHIND.max(min.saturating_mul(50)) {
         let latency = u128::from(under_way) * u128::from(SECOND / 1000) / u128::from(min.max(1));
         let latency = u64::try_from(latency).unwrap_or(u64::MAX);
-        Suffering::Missed(Short { times: times(promised, got), latency, places: places(under_way) })
+        Suffering::Missed(Short {
+            feasible: false,
+            times: times(promised, got),
+            latency,
+            places: places(under_way),
+        })
     } else if under_way >= BUSY {
         if comfortable { Suffering::Comfortable } else { Suffering::Met }
     } else if under_way >= USES && !comfortable {
