@@ -270,6 +270,8 @@ impl RbdDisk {
                 let why = "Ceph has not answered a request in time";
                 if self.over.set(why).is_ok() {
                     tracing::error!(disk = self.name, "{why}: the disk is away until it answers again");
+                    // Those under way keep their places until Ceph answers them, which may be never.
+                    self.depth.close();
                 }
             }
         }

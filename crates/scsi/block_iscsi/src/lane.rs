@@ -45,6 +45,8 @@ pub(crate) struct Order {
     pub(crate) repeatable: bool,
     /// What it writes may stay in the target's cache.
     pub(crate) cached: bool,
+    /// It changes what is on the disk.
+    pub(crate) changes: bool,
 }
 
 impl Order {
@@ -52,7 +54,8 @@ impl Order {
         let mut bytes = [0; 16];
         let len = cdb.len().min(16);
         bytes[..len].copy_from_slice(&cdb[..len]);
-        Self { cdb: bytes, cdb_len: len, data, may_be_short: false, repeatable: true, cached: false }
+        let (may_be_short, repeatable, cached, changes) = (false, true, false, false);
+        Self { cdb: bytes, cdb_len: len, data, may_be_short, repeatable, cached, changes }
     }
 
     pub(crate) fn once(self) -> Self {

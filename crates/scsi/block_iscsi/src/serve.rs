@@ -20,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// An idle session looks at its clock this often.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// Why a write is refused that was let in before.
+const FORGOTTEN: &str = "the target has forgotten this node's registration";
+
 /// Jobs under way, by tag.
 struct Slots {
     jobs: Vec<Option<Job>>,
@@ -146,7 +149,7 @@ pub(crate) async fn run(shared: Arc<Shared>, number: usize, mut connection: Conn
         let (fenced, rest): (Vec<Job>, Vec<Job>) =
             slots.take_all().into_iter().partition(|job| lost && matches!(job.order.data, Data::Out(_)));
         fenced.into_iter().for_each(|job| {
-            job.fail(BlockErrorKind::Fenced, "the target has forgotten this node's registration");
+            job.fail(BlockErrorKind::Fenced, FORGOTTEN);
         });
         let (again, over) = rest.into_iter().partition(|job: &Job| job.order.repeatable);
         lane.put_back(again);
@@ -267,6 +270,12 @@ fn begin(
             slots.free.push(tag);
             return Ok(());
         };
+        if job.order.changes && shared.registration.lock().lost {
+            // It was let in before the target forgot who we are: nothing keeps us from a disk that may be another owner's by now.
+            slots.free.push(tag);
+            job.fail(BlockErrorKind::Fenced, FORGOTTEN);
+            continue;
+        }
         job.begun = now;
         job.attempts += 1;
         if job.attempts > ATTEMPTS {

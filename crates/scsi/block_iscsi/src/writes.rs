@@ -34,7 +34,7 @@ impl IscsiDisk {
     ) -> Result<(), BlockError> {
         let cached = self.shared.facts.write_cache && !fua;
         let work = commands.map(|(at, len, order)| async move {
-            let done = self.shared.carry_out(Order { cached, ..order }).await;
+            let done = self.shared.carry_out(Order { cached, changes: true, ..order }).await;
             done.map(drop).map_err(|failure| self.error(failure, doing).at(at, len))
         });
         // All of them, also when one fails: what still runs could land behind the caller's next write of the same place.
