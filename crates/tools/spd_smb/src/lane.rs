@@ -101,9 +101,10 @@ impl SmbLane {
             if Self::cost(&op) > self.credits && !self.sent.is_empty() {
                 return Ok(());
             }
+            // Where that fails, it waits for the next connection.
+            let number = self.send(&op)?;
             self.waiting.pop_front();
             self.credits = self.credits.saturating_sub(Self::cost(&op));
-            let number = self.send(&op)?;
             self.sent.insert(number, slot);
         }
         Ok(())
