@@ -214,9 +214,11 @@ impl Drop for Disk {
         let mut state = self.gate.state.lock();
         // One of the same name may have come meanwhile; it has taken this one's class away.
         let gone = state.disks.get(&self.name).is_some_and(|known| known.disk.strong_count() == 0);
-        if gone && let Some(known) = state.disks.remove(&self.name) {
-            state.scheduler.remove_class(known.own);
-        }
+        let Some(known) = gone.then(|| state.disks.remove(&self.name)).flatten() else { return };
+        state.scheduler.remove_class(known.own);
+        drop(state);
+        // Places may have been kept for it that others wait for.
+        self.gate.pump(self.gate.now(), None);
     }
 }
 
