@@ -1,8 +1,10 @@
 //! Three nodes of a cluster in network namespaces, as three machines on one switch: an address can move between them. Their disks are LUNs
 //! of a node on its own, and etcd runs beside it, where the clients are, too.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -50,14 +52,14 @@ pub(super) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) 
 }
 
 /// What the thread is to do with its etcd.
-type Order = Box<dyn FnOnce(&mut Etcd) + Send>;
+type Work = Box<dyn FnOnce(&mut Etcd) + Send>;
 
 /// An etcd in a namespace. Its processes end with the thread that has started them, so that one has it, and waits for orders.
-struct EtcdBeside(Sender<Order>);
+struct EtcdBeside(Sender<Work>);
 
 impl EtcdBeside {
     fn start(namespace: String, address: IpAddr, members: usize) -> Self {
-        let (orders, receive) = channel::<Order>();
+        let (orders, receive) = channel::<Work>();
         std::thread::spawn(move || {
             let started = inside(&namespace, move || {
                 let mut etcd = Etcd::start_at(address, members, &[]);
@@ -71,7 +73,7 @@ impl EtcdBeside {
     /// Does something with it, and waits for that.
     fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Etcd) -> T + Send + 'static) -> Result<T> {
         let (send, receive) = channel();
-        let order: Order = Box::new(move |etcd| drop(send.send(work(etcd))));
+        let order: Work = Box::new(move |etcd| drop(send.send(work(etcd))));
         self.0.send(order).map_err(|_| failed("etcd", "its thread has ended"))?;
         receive.recv().map_err(|_| failed("etcd", "its thread has ended"))
     }
@@ -86,8 +88,51 @@ pub(super) struct Member {
     process: Option<Running>,
 }
 
+/// A command for a node, whoever carries it out, and when.
+pub(super) struct Order(Command);
+
+impl Order {
+    /// Whether that was done, within 20 s.
+    pub(super) fn carry_out(&self) -> bool {
+        run(Duration::from_secs(20), &self.0).is_ok_and(|done| done.status.success())
+    }
+}
+
+/// What a cluster in trouble may refuse: how often each was tried, and was done.
+#[derive(Default)]
+pub(super) struct Effects(BTreeMap<String, (u32, u32)>);
+
+impl Effects {
+    /// Tries by which one of a kind has to have been done.
+    const ENOUGH: u32 = 6;
+
+    pub(super) fn count(&mut self, what: &str, done: bool) {
+        let (tried, was_done) = self.0.entry(what.trim_start_matches(", beside ").to_owned()).or_default();
+        (*tried, *was_done) = (*tried + 1, *was_done + u32::from(done));
+    }
+
+    pub(super) fn each_has_happened(&self) -> Result {
+        let never: Vec<&String> = self
+            .0
+            .iter()
+            .filter(|(_, (tried, done))| *tried >= Self::ENOUGH && *done == 0)
+            .map(|(what, _)| what)
+            .collect();
+        ensure(never.is_empty(), || format!("tried, and never done: {never:?}"))
+    }
+}
+
+impl std::fmt::Display for Effects {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let told: Vec<String> =
+            self.0.iter().map(|(what, (tried, done))| format!("{what} {done} of {tried}")).collect();
+        to.write_str(&told.join(", "))
+    }
+}
+
 /// All of it. Fields end in this order.
 pub(super) struct World {
+    pub(super) effects: Effects,
     pub(super) nodes: Vec<Member>,
     shelf: Node,
     etcd: EtcdBeside,
@@ -192,9 +237,14 @@ impl Member {
 
     /// Asks, and gives up after so many seconds.
     pub(super) fn ask_within(&self, seconds: u64, arguments: &[&str]) -> Result<String> {
+        run(Duration::from_secs(seconds), &self.order(arguments).0)?.ok(&arguments.join(" "))
+    }
+
+    /// A command for it.
+    pub(super) fn order(&self, arguments: &[&str]) -> Order {
         let mut asked = command(&self.binary);
         asked.arg("--node").arg(&self.dir).args(arguments);
-        run(Duration::from_secs(seconds), &asked)?.ok(&arguments.join(" "))
+        Order(asked)
     }
 
     pub(super) fn wait_until_it_answers(&self) -> Result {
@@ -252,7 +302,7 @@ impl World {
         }
         let units = (0..UNITS).map(|number| unit(&shelf, number)).collect::<Result<Vec<_>>>()?;
         let authority = Authority::new(now()).map_err(|why| failed("authority", why))?;
-        let mut world = Self { nodes: Vec::new(), shelf, etcd, net };
+        let mut world = Self { effects: Effects::default(), nodes: Vec::new(), shelf, etcd, net };
         for number in 1..=NODES {
             world.add(context, &authority, number, &units, supervised)?;
             world.nodes[0].wait_for_nodes(usize::from(number))?;

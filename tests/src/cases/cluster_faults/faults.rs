@@ -50,8 +50,9 @@ pub(super) enum Kind {
     StoreFrozen,
     /// One of the node's own disks is gone.
     OwnDiskGone,
-    /// All nodes lose power, and start again in any order.
-    PowerCut,
+    /// All nodes are killed, and start again. What their kernels and the shared disks had in memory is still there: loss of power is the crash
+    /// campaign's.
+    AllKilled,
     /// A pool is moved.
     Moved,
     /// A node is paused and drained.
@@ -74,7 +75,7 @@ const KINDS: &[(Kind, usize)] = &[
     (Kind::StoreKilled, 2),
     (Kind::StoreFrozen, 2),
     (Kind::OwnDiskGone, 2),
-    (Kind::PowerCut, 1),
+    (Kind::AllKilled, 1),
     (Kind::Moved, 3),
     (Kind::Drained, 2),
 ];
@@ -92,7 +93,8 @@ pub(super) struct Fault {
 impl std::fmt::Display for Fault {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(to, "{:?}", self.kind)?;
-        if !matches!(self.kind, Kind::LeaderKilled | Kind::StoreKilled | Kind::StoreFrozen | Kind::PowerCut) {
+        if !matches!(self.kind, Kind::LeaderKilled | Kind::StoreKilled | Kind::StoreFrozen | Kind::AllKilled)
+        {
             let named: Vec<String> = self.of().map(|node| format!("n{}", node + 1)).collect();
             write!(to, " {}", named.join("+"))?;
         }
@@ -112,18 +114,20 @@ impl Fault {
     pub(super) fn draw(chance: &mut Chance, owner: Option<usize>) -> Self {
         let kind = chance.one_of(&kinds());
         let one = owner.filter(|_| chance.one_in(2)).unwrap_or_else(|| chance.below(NODES));
+        // To where it is already, it does not move.
+        let to = if kind == Kind::Moved && owner == Some(one) { (one + 1) % NODES } else { one };
         let mut nodes = [false; NODES];
-        nodes[one] = true;
+        nodes[to] = true;
         if matches!(kind, Kind::NoStore | Kind::NotEachOther | Kind::NoDisks) {
             nodes.iter_mut().for_each(|node| *node |= chance.one_in(3));
         }
-        if kind == Kind::PowerCut {
+        if kind == Kind::AllKilled {
             nodes = [true; NODES];
         }
         let lasts = match kind {
             Kind::Frozen => [1_000, 5_000, 25_000][chance.below(3)],
             Kind::StoreFrozen => 2_000,
-            Kind::PowerCut => 500,
+            Kind::AllKilled => 500,
             _ => 500 + chance.below(12_000) as u64,
         };
         Self { kind, nodes, lasts }
@@ -138,7 +142,7 @@ impl Fault {
         for node in self.of() {
             match self.kind {
                 Kind::ChildKilled => world.nodes[node].signal_if_up("-KILL", true)?,
-                Kind::BothKilled | Kind::PowerCut => world.nodes[node].kill()?,
+                Kind::BothKilled | Kind::AllKilled => world.nodes[node].kill()?,
                 Kind::Frozen => world.nodes[node].signal_if_up("-STOP", false)?,
                 Kind::Cut => world.cable(node, "cut")?,
                 Kind::Deaf => world.filter(node, &["-A", "INPUT", "-i", "eth0"])?,
@@ -194,7 +198,7 @@ impl Fault {
     pub(super) fn end(self, world: &mut World) -> Result {
         for node in self.of() {
             match self.kind {
-                Kind::BothKilled | Kind::PowerCut => world.nodes[node].start_if_down()?,
+                Kind::BothKilled | Kind::AllKilled => world.nodes[node].start_if_down()?,
                 Kind::Frozen => world.nodes[node].signal_if_up("-CONT", false)?,
                 Kind::Cut | Kind::Flapping => world.cable(node, "mend")?,
                 Kind::Deaf | Kind::Mute | Kind::NoStore | Kind::NoDisks | Kind::BadLine => {

@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::Context;
 use super::cluster::{failed, now};
-use super::failover::{POOL, World};
+use super::failover::{Order, POOL, World};
 use crate::process::{Deadline, need, pause};
 use crate::{Result, ensure, note};
 
@@ -57,12 +57,11 @@ fn make(world: &World) -> Result<Vec<Vec<String>>> {
 }
 
 /// Runs in the clients' namespace, and stays there.
-fn as_client(namespace: &str, work: impl FnOnce()) -> Result {
+fn in_namespace<T>(namespace: &str, work: impl FnOnce() -> T) -> Result<T> {
     let place = std::fs::File::open(format!("/run/netns/{namespace}"))?;
     move_into_link_name_space(std::os::fd::AsFd::as_fd(&place), Some(LinkNameSpaceType::Network))
         .map_err(|why| failed("namespace", why))?;
-    work();
-    Ok(())
+    Ok(work())
 }
 
 pub(super) fn run(context: &Context) -> Result {
@@ -75,9 +74,9 @@ pub(super) fn run(context: &Context) -> Result {
     let (namespace, luns) = (namespace.as_str(), luns.as_slice());
     let done = std::thread::scope(|scope| {
         for lun in luns {
-            scope.spawn(move || as_client(namespace, || lun.write()));
+            scope.spawn(move || in_namespace(namespace, || lun.write()));
             for from in 0..2 {
-                scope.spawn(move || as_client(namespace, || lun.read(from)));
+                scope.spawn(move || in_namespace(namespace, || lun.read(from)));
             }
         }
         let done = happen(context, &mut world, luns);
@@ -85,7 +84,17 @@ pub(super) fn run(context: &Context) -> Result {
         done
     });
     done?;
-    at_the_end(&world, luns)?;
+    at_the_end(&world)?;
+    // Copies that were made since may have been made of the wrong ones.
+    let back = std::thread::scope(|scope| {
+        let reads = luns.iter().map(|lun| scope.spawn(move || in_namespace(namespace, || lun.read_back())));
+        let reads: Vec<_> = reads.collect();
+        reads
+            .into_iter()
+            .map(|read| read.join().unwrap_or_else(|_| Err(failed("reading back", "panicked"))))
+            .collect::<Result<Vec<Result>>>()
+    });
+    back?.into_iter().collect::<Result>()?;
     world.finish()
 }
 
@@ -105,10 +114,12 @@ fn happen(context: &Context, world: &mut World, luns: &[Registers]) -> Result {
         if chance.one_in(3) {
             faults.push(Fault::draw(&mut chance, owner));
         }
-        let beside = order(world, &mut chance, round);
+        let (beside, orders) = order(world, &mut chance, round);
         let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
         let told = format!("{}{beside}", told.join(", then "));
+        let ordered = std::thread::spawn(move || orders.iter().map(Order::carry_out).collect::<Vec<_>>());
         let happened = one_round(context, world, luns, &mut chance, &faults, round);
+        ordered.join().unwrap_or_default().into_iter().for_each(|done| world.effects.count(beside, done));
         happened.map_err(|why| failed(&format!("round {round} ({told})"), why))?;
         let counts: Vec<_> = luns.iter().map(Registers::counts).collect();
         note!("     round {round}: {told}; writes, reads, in vain: {counts:?}");
@@ -149,34 +160,28 @@ fn one_round(
     Ok(())
 }
 
-/// Something that an administrator, or the cluster by itself, does at the same time; in words.
-fn order(world: &World, chance: &mut Chance, round: usize) -> &'static str {
+/// Something that an administrator does at the same time; in words. Whether a cluster in trouble does it is its own affair.
+fn order(world: &World, chance: &mut Chance, round: usize) -> (&'static str, Vec<Order>) {
     let node = &world.nodes[chance.below(NODES)];
     let name = format!("snap{round}");
-    // Whether a cluster in trouble does it is its own affair.
-    let ask = |words: &[&str]| drop(node.ask_within(20, words));
-    match chance.below(6) {
-        0 => {
-            ask(&["pool", "scrub", POOL]);
-            ask(&["pool", "scrub", BUS]);
-            ", beside a scrub"
-        }
+    let (beside, words): (_, Vec<Vec<&str>>) = match chance.below(6) {
+        0 => (", beside a scrub", vec![vec!["pool", "scrub", POOL], vec!["pool", "scrub", BUS]]),
         1 => {
-            ask(&["snapshot", "create", "v:", &name]);
-            ask(&["snapshot", "delete", "v", &name, "--yes"]);
-            ", beside a snapshot's deletion"
+            let taken = vec!["snapshot", "create", "v:", &name];
+            (", beside a snapshot's deletion", vec![taken, vec!["snapshot", "delete", "v", &name, "--yes"]])
         }
         2 => {
-            ask(&["initiator-group", "create", &format!("g{round}"), "--any"]);
-            ask(&["qos", "policy", "create", &format!("q{round}"), "--max-iops", "100000"]);
-            ", beside changes of the configuration"
+            let (group, policy) = (format!("g{round}"), format!("q{round}"));
+            let orders = vec![
+                node.order(&["initiator-group", "create", &group, "--any"]),
+                node.order(&["qos", "policy", "create", &policy, "--max-iops", "100000"]),
+            ];
+            return (", beside changes of the configuration", orders);
         }
-        3 => {
-            ask(&["cluster", "rebalance"]);
-            ", beside balancing"
-        }
-        _ => "",
-    }
+        3 => (", beside balancing", vec![vec!["cluster", "rebalance"]]),
+        _ => ("", Vec::new()),
+    };
+    (beside, words.iter().map(|words| node.order(words)).collect())
 }
 
 /// Waits until all nodes take part, and both LUNs are written and read again.
@@ -207,9 +212,10 @@ fn share(context: &Context, world: &World, chance: &mut Chance, round: usize) ->
     ensure(std::fs::read(&back)? == content, || format!("{name} is another file"))
 }
 
-/// All copies are there again, and equal; structures are sound.
-fn at_the_end(world: &World, luns: &[Registers]) -> Result {
-    luns.iter().try_for_each(Registers::sound)?;
+/// All copies are there again, and equal; structures are sound; what was tried often has happened at least once.
+fn at_the_end(world: &World) -> Result {
+    note!("     took effect: {}", world.effects);
+    world.effects.each_has_happened()?;
     for pool in [POOL, BUS] {
         Deadline::after(REDUNDANT).poll(&format!("all copies of pool {pool}"), || {
             let Ok(shown) = world.nodes[0].ask(&["pool", "show", pool, "--json"]) else { return Ok(None) };

@@ -1,10 +1,13 @@
 //! A LUN as an array of registers, each written by one client and read by another, while anything happens to the nodes between.
 //!
 //! ```text
-//!   4 KiB of the LUN = one register: (number, value) again and again
+//!   4 KiB at each MiB of the LUN = one register: (number, value) again and again
 //!   writer:  begun = v ─► WRITE, FUA ─► GOOD: acknowledged = v          the next value is v + 1, whatever became of v
 //!   reader:  low = the most that is acknowledged or was read ─► READ ─► every value in it is low ≤ value ≤ begun
 //! ```
+//! Where it has had no answer the writer reads all of them before it writes on: what was acknowledged last before a takeover would soon be
+//! overwritten otherwise. When all is over and at rest, each node is asked for all of them once more, and each has one value only.
+//!
 //! A value below `low` is an acknowledged write that is lost, hidden by a node that is no owner any more, or overwritten by one that
 //! came late; one above `begun`, or another number, are wrong bytes. A client that gets no answer goes to the next node, with a
 //! session of its own, so what it sent before may still be under way there: it must not arrive after what was acknowledged since.
@@ -24,8 +27,9 @@ use crate::{Outcome, Result};
 
 /// Registers of a LUN. Few, so that each is written and read often.
 const REGISTERS: usize = 48;
-/// Bytes of a register.
+/// Bytes of a register, and from one to the next: each lies in a region of its own, whose copies are made equal by itself.
 const SIZE: usize = 4096;
+const STRIDE: usize = 1 << 20;
 /// Bytes of a block of the LUN.
 const BLOCK: usize = 512;
 /// What a client without an answer waits before it asks another node.
@@ -35,6 +39,12 @@ const BETWEEN: Duration = Duration::from_millis(20);
 /// Findings that are kept: the first say it all.
 const TOLD: usize = 8;
 const GOOD: u8 = 0;
+const INITIATOR: &str = "iqn.2026-11.test.holdfast:registers";
+/// The ports of the writer and of who reads at the end; those of readers lie between.
+const WRITER: u8 = 1;
+const LAST: u8 = 0xff;
+/// All registers can be read at a node at the end.
+const READ_BACK: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Default)]
 struct Register {
@@ -60,7 +70,8 @@ pub(super) struct Registers {
 /// A client with a session to one node after the other.
 struct Client<'a> {
     of: &'a Registers,
-    initiator: &'static str,
+    /// Its port: who has the same one ends the session of the other.
+    port: u8,
     at: usize,
     session: Option<Session>,
 }
@@ -85,9 +96,9 @@ impl Client<'_> {
     fn open(&self) -> Result<Session> {
         let text = self.of.urls.get(self.at).cloned().unwrap_or_default();
         let url = Url::parse(&text).map_err(|why| failed("URL", why))?;
-        let initiator = IscsiName::parse(self.initiator).map_err(|why| failed("name", why))?;
-        let options =
-            Options { url, initiator, isid: [0x80, 0, 0, 0, 0, 1], user: None, target_user: None, depth: 1 };
+        let initiator = IscsiName::parse(INITIATOR).map_err(|why| failed("name", why))?;
+        let isid = [0x80, 0, 0, 0, 0, self.port];
+        let options = Options { url, initiator, isid, user: None, target_user: None, depth: 1 };
         Session::open(&options).map_err(|why| failed("session", why))
     }
 
@@ -141,15 +152,28 @@ fn content(number: usize, value: u64) -> Vec<u8> {
     one.repeat(SIZE / one.len())
 }
 
-/// The oldest value in what was read of a register, or the first part (number, value) that cannot be there.
-fn seen(number: u64, (low, high): (u64, u64), data: &[u8]) -> std::result::Result<u64, (u64, u64)> {
+/// The block in which a register begins.
+fn lba(number: usize) -> u64 {
+    (number * STRIDE / BLOCK) as u64
+}
+
+/// The oldest value in what was read of a register, or the first part (number, value) that cannot be there. `at_rest`: nobody writes, so that all
+/// parts have one value.
+fn seen(
+    number: u64,
+    (low, high): (u64, u64),
+    data: &[u8],
+    at_rest: bool,
+) -> std::result::Result<u64, (u64, u64)> {
     let mut oldest = high;
+    let mut first = None;
     for part in data.chunks_exact(16) {
         let word = |at: usize| u64::from_le_bytes(part[at..at + 8].try_into().unwrap_or_default());
         let (found, value) = (word(0), word(8));
         // Nobody has written it yet.
         let empty = (found, value) == (0, 0);
-        if !(found == number || empty) || value < low || value > high {
+        let torn = at_rest && *first.get_or_insert((found, value)) != (found, value);
+        if !(found == number || empty) || value < low || value > high || torn {
             return Err((found, value));
         }
         oldest = oldest.min(value);
@@ -172,34 +196,58 @@ impl Registers {
 
     /// The writer, until [`Registers::end`].
     pub(super) fn write(&self) {
-        let mut client =
-            Client { of: self, initiator: "iqn.2026-11.test.holdfast:writes", at: 0, session: None };
+        let mut client = Client { of: self, port: WRITER, at: 0, session: None };
         let mut number = 0;
         while !self.stop.load(Ordering::Relaxed) {
             let value = self.with(number, |register| {
                 register.begun += 1;
                 register.begun
             });
-            let lba = (number * SIZE / BLOCK) as u64;
-            let cdb = request::write(lba, (SIZE / BLOCK) as u32, true);
+            let cdb = request::write(lba(number), (SIZE / BLOCK) as u32, true);
             match client.try_here(&cdb, Transfer::Out(SIZE as u32), &content(number, value)) {
                 Ok(_) => {
                     self.with(number, |register| register.acknowledged = value);
                     self.writes.fetch_add(1, Ordering::Relaxed);
                     number = (number + 1) % REGISTERS;
                 }
-                Err(_) => client.next(),
+                Err(_) => {
+                    client.next();
+                    self.look_back(&mut client);
+                }
             }
         }
     }
 
+    /// Reads all of them at whichever node answers.
+    fn look_back(&self, client: &mut Client<'_>) {
+        for number in 0..REGISTERS {
+            while !self.stop.load(Ordering::Relaxed) && self.read_one(client, number, false).is_err() {
+                client.next();
+            }
+        }
+    }
+
+    /// Reads all of them at each node, when nobody writes any more: each has one value.
+    pub(super) fn read_back(&self) -> Result {
+        for at in 0..self.urls.len() {
+            let limit = Deadline::after(READ_BACK);
+            let mut client = Client { of: self, port: LAST, at, session: None };
+            for number in 0..REGISTERS {
+                limit.poll("a register that can be read", || {
+                    client.at = at;
+                    Ok(self.read_one(&mut client, number, true).ok())
+                })?;
+            }
+        }
+        self.sound()
+    }
+
     /// A reader, until [`Registers::end`], which begins with a node and changes it from time to time by itself.
     pub(super) fn read(&self, from: usize) {
-        let mut client =
-            Client { of: self, initiator: "iqn.2026-11.test.holdfast:reads", at: from, session: None };
+        let mut client = Client { of: self, port: WRITER + 1 + from as u8, at: from, session: None };
         let mut number = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            if self.read_one(&mut client, number).is_err() {
+            if self.read_one(&mut client, number, false).is_err() {
                 client.next();
                 continue;
             }
@@ -211,14 +259,14 @@ impl Registers {
         }
     }
 
-    fn read_one(&self, client: &mut Client<'_>, number: usize) -> Result {
+    fn read_one(&self, client: &mut Client<'_>, number: usize, at_rest: bool) -> Result {
         let low = self.with(number, |register| register.acknowledged.max(register.seen));
-        let cdb = request::read((number * SIZE / BLOCK) as u64, (SIZE / BLOCK) as u32);
+        let cdb = request::read(lba(number), (SIZE / BLOCK) as u32);
         let node = client.at;
         let answer = client.try_here(&cdb, Transfer::In(SIZE as u32), &[])?;
         let high = self.with(number, |register| register.begun);
         self.reads.fetch_add(1, Ordering::Relaxed);
-        match seen(number as u64, (low, high), &answer.data) {
+        match seen(number as u64, (low, high), &answer.data, at_rest) {
             // A read beside a write may see parts of both: what is seen for good is the older one.
             Ok(value) => self.with(number, |register| register.seen = register.seen.max(value)),
             Err(wrong) => self.tell(format!(
@@ -262,15 +310,17 @@ mod tests {
     #[test]
     fn what_is_lost_late_or_of_somebody_else_is_noticed() {
         let read = content(7, 20);
-        assert_eq!(seen(7, (18, 21), &read), Ok(20));
-        assert_eq!(seen(7, (20, 20), &read), Ok(20));
-        assert_eq!(seen(7, (21, 22), &read), Err((7, 20)), "an acknowledged write is lost");
-        assert_eq!(seen(7, (18, 19), &read), Err((7, 20)), "nobody has written that");
-        assert_eq!(seen(6, (18, 21), &read), Err((7, 20)), "another register");
+        assert_eq!(seen(7, (18, 21), &read, false), Ok(20));
+        assert_eq!(seen(7, (20, 20), &read, false), Ok(20));
+        assert_eq!(seen(7, (21, 22), &read, false), Err((7, 20)), "an acknowledged write is lost");
+        assert_eq!(seen(7, (18, 19), &read, false), Err((7, 20)), "nobody has written that");
+        assert_eq!(seen(6, (18, 21), &read, false), Err((7, 20)), "another register");
         let torn = [&read[..2048], &content(7, 21)[2048..]].concat();
-        assert_eq!(seen(7, (20, 21), &torn), Ok(20), "beside a write");
-        assert_eq!(seen(7, (21, 21), &torn), Err((7, 20)), "after it");
-        assert_eq!(seen(7, (0, 0), &[0; 4096]), Ok(0), "never written");
-        assert_eq!(seen(7, (1, 1), &[0; 4096]), Err((0, 0)), "zeros in its place");
+        assert_eq!(seen(7, (20, 21), &torn, false), Ok(20), "beside a write");
+        assert_eq!(seen(7, (21, 21), &torn, false), Err((7, 20)), "after it");
+        assert_eq!(seen(7, (20, 21), &torn, true), Err((7, 21)), "torn, and nobody writes");
+        assert_eq!(seen(7, (20, 21), &read, true), Ok(20));
+        assert_eq!(seen(7, (0, 0), &[0; 4096], false), Ok(0), "never written");
+        assert_eq!(seen(7, (1, 1), &[0; 4096], false), Err((0, 0)), "zeros in its place");
     }
 }
