@@ -23,10 +23,12 @@
 
 mod latency;
 mod rate;
+mod trial;
 
 use crate::Kind;
-use latency::{Latencies, Means};
+use latency::Latencies;
 use rate::Rate;
+use trial::Trial;
 
 const MS: u64 = 1_000_000;
 /// A window ends after this, if it has enough answers.
@@ -52,10 +54,10 @@ const MARGIN: u64 = 1050;
 /// After a cut the volume does at least so much of what it can, in thousandths: for a minimum that is met when it is quiet, and for all else.
 const LEFT_BY_MINIMUM: u64 = 250;
 const LEFT: u64 = 833;
-/// A cut after which the volume does so much of what it did before costs nothing, in thousandths.
-const COSTS_NOTHING: u64 = 970;
 /// Cuts for a missed minimum grow so often.
 const MOST_STEPS: u32 = 8;
+/// Latencies up to here, in thousandths of what is taken for quiet, may be those of a queue that was never gone.
+const DOUBTS_QUIET: u64 = 1500;
 /// Fewest requests at the volume.
 const LEAST: u32 = 1;
 
@@ -122,25 +124,6 @@ pub struct Learnt {
     pub latency: u64,
     /// How many times longer than when the volume is quiet, in thousandths; 0 until there were answers.
     pub slowdown_permille: u64,
-}
-
-/// A cut whose outcome is waited for.
-#[derive(Clone, Copy, Debug)]
-struct Trial {
-    from: u32,
-    to: u32,
-    /// What was let to the volume before it.
-    held: Option<u32>,
-    /// Answers to come of what was at the volume before.
-    stale: u64,
-    /// Windows that have shown that it does not help.
-    doubts: u32,
-    /// What the volume must still do of what it can, in thousandths.
-    left: u64,
-    /// What the volume did before.
-    rate: Rate,
-    /// Mean latencies before it.
-    before: Means,
 }
 
 #[derive(Debug, Default)]
@@ -318,10 +301,9 @@ impl Capacity {
             self.costly = self.costs_much(now, &trial);
             self.held = trial.held;
             self.believed[usize::from(trial.left == LEFT)] = (now.saturating_add(BELIEVED), trial.from);
-            if self.costly {
-                // It may have done that for another load.
-                self.can = self.can.towards(trial.rate);
-            } else {
+            // It may have done that for another load.
+            self.can = if self.costly && trial.rate.of(self.can) < 250 { trial.rate } else { self.can };
+            if !self.costly {
                 self.learnt.slowdown_permille = 1000;
                 self.latencies.are_quiet();
             }
@@ -383,8 +365,10 @@ impl Capacity {
         if volume.target > 0 {
             kept = kept.min(permille(u128::from(volume.target), mean.max(1)));
         }
-        // One more than it needs itself, so that there is one for others.
-        let least = u64::from(short.places.saturating_add(1)) * 1000 / u64::from(used.max(1));
+        // One more than it needs itself, so that there is one for others; fewer where it looks as if it could not be met though there is no queue.
+        let least = short.places.saturating_add(1);
+        let doubts_quiet = used <= least && !short.feasible && slowdown < DOUBTS_QUIET;
+        let least = if doubts_quiet { 0 } else { (u64::from(least) * 1000).div_ceil(u64::from(used.max(1))) };
         self.cut(now, used, kept.clamp(250, 950).max(least), volume, left);
         self.steps = (self.steps + 2).min(2 * MOST_STEPS);
     }
@@ -465,32 +449,6 @@ impl Capacity {
     /// For how long a class has to be without an answer until its requests take no places of what is held.
     pub(crate) fn silence(&self) -> u64 {
         self.learnt.latency.saturating_mul(4).max(STALLED)
-    }
-
-    /// Whether a cut costs too much of what the volume can do.
-    fn costs_much(&self, now: u64, trial: &Trial) -> bool {
-        self.rate(now).of(self.can) < trial.left
-    }
-
-    /// Where a large cut costs nothing at all of very little, the volume can do less than it could.
-    fn learn_less(&mut self, now: u64, trial: &Trial) {
-        let rate = self.rate(now);
-        let large = trial.to <= trial.from - trial.from / 4;
-        if large && rate.of(trial.rate) >= COSTS_NOTHING && rate.of(self.can) < 500 {
-            self.can = rate;
-            self.learnt.units = self.learnt.units.min(rate.units);
-        }
-    }
-
-    /// Whether a cut has shortened the latency by less than half of what it would have, were it all for a queue, or the volume does much
-    /// less than it can.
-    fn was_in_vain(&self, now: u64, trial: &Trial) -> bool {
-        let (from, to) = (u64::from(trial.from.max(1)), u64::from(trial.to));
-        // For what was promised less is enough.
-        let part = if trial.left == LEFT { 500 } else { 250 };
-        let enough = 1000 - (from - to.min(from)) * part / from;
-        self.costs_much(now, trial)
-            || self.latencies.against(&trial.before).is_some_and(|permille| permille > enough)
     }
 
     /// What the volume has done in the present window.

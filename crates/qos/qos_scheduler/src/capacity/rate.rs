@@ -1,6 +1,6 @@
 //! [`Rate`]: what a volume does in a second.
 
-use super::{MS, permille, smoothed};
+use super::{MS, permille};
 
 /// What a volume does in a second: requests, and normalised I/Os. Which of them it is short of nobody knows, and their mixture changes with who
 /// is held back, so that it does less only where it does less of both.
@@ -18,11 +18,6 @@ impl Rate {
             u64::try_from(rate).unwrap_or(u64::MAX)
         };
         Self { requests: rate(requests), units: rate(units) }
-    }
-
-    /// A quarter of the way to another one.
-    pub(super) fn towards(self, other: Self) -> Self {
-        Self { requests: smoothed(self.requests, other.requests), units: smoothed(self.units, other.units) }
     }
 
     /// How much it is of another one, in thousandths.

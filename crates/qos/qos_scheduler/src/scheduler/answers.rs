@@ -143,6 +143,8 @@ impl<T> Scheduler<T> {
             }
             // Of less than half a place it finds one often enough among all.
             let places = (u128::from(min) * latency + u128::from(SECOND / 2)) / u128::from(SECOND);
+            // Nor does it need more than it has requests.
+            let places = places.min(u128::from(class.window.nanos.div_ceil(span.max(1))));
             wanted.push((min, u32::try_from(places).unwrap_or(u32::MAX), *index));
         }
         wanted.sort_unstable_by(|a, b| b.cmp(a));
