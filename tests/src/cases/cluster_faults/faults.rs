@@ -163,16 +163,12 @@ impl Fault {
                 Kind::NoDisks => world.without_disks(node)?,
                 Kind::BadLine => world.bad_line(node)?,
                 Kind::OwnDiskGone => {
-                    let _ = world.own_disk(node, "vanish");
+                    let gone = world.own_disk(node, "vanish").is_ok();
+                    world.effects.count("own disk gone", gone);
                 }
-                Kind::Moved => {
-                    let name = world.nodes[node].name.clone();
-                    let _ = world.nodes[(node + 1) % NODES].ask_within(20, &["pool", "move", POOL, &name]);
-                }
+                Kind::Moved => self.order(world, node, "moved", |name| ["pool", "move", POOL, name])?,
                 Kind::Drained => {
-                    let name = world.nodes[node].name.clone();
-                    let _ =
-                        world.nodes[(node + 1) % NODES].ask_within(20, &["node", "pause", &name, "--drain"]);
+                    self.order(world, node, "drained", |name| ["node", "pause", name, "--drain"])?
                 }
                 Kind::LeaderKilled | Kind::StoreKilled | Kind::StoreFrozen => {}
             }
@@ -192,6 +188,20 @@ impl Fault {
             }
             _ => Ok(()),
         }
+    }
+
+    /// An order that concerns a node, by way of the next one.
+    fn order<'a>(
+        self,
+        world: &'a mut World,
+        node: usize,
+        what: &str,
+        words: impl Fn(&'a str) -> [&'a str; 4],
+    ) -> Result {
+        let asked = &world.nodes[(node + 1) % NODES];
+        let done = asked.ask_within(20, &words(&world.nodes[node].name)).is_ok();
+        world.effects.count(what, done);
+        Ok(())
     }
 
     /// Ends it, as far as one can: what is down is up when this returns, or comes up by itself.
