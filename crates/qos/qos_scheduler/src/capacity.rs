@@ -146,7 +146,7 @@ pub(crate) struct Capacity {
     trial: Option<Trial>,
     /// Until when, and up to which number of requests, a trial has shown that fewer would not help: those for a promise that can be kept, and all others.
     believed: [(u64, u32); 2],
-    /// It has shown that they would cost too much.
+    /// The last such trial has shown that they would cost too much.
     costly: bool,
     /// What the volume did before the first of the cuts that hold back now.
     can: Rate,
@@ -173,14 +173,14 @@ pub(crate) fn smoothed(before: u64, now: u64) -> u64 {
     if before == 0 { now } else { before - before / 4 + now / 4 }
 }
 
-/// So many requests that what was missed with `missed_at` at the volume is not missed again.
-fn below(missed_at: u32) -> u32 {
-    missed_at.saturating_sub((missed_at / 4).max(1))
-}
-
 /// The same, but at once to less than half of it: that is another load, or another volume.
 fn towards(before: u64, now: u64) -> u64 {
     if now < before / 2 { now } else { smoothed(before, now) }
+}
+
+/// So many requests that what was missed with `missed_at` at the volume is not missed again.
+fn below(missed_at: u32) -> u32 {
+    missed_at.saturating_sub((missed_at / 4).max(1))
 }
 
 impl Capacity {
@@ -370,7 +370,9 @@ impl Capacity {
         let doubts_quiet = used <= least && !short.feasible && slowdown < DOUBTS_QUIET;
         let least = if doubts_quiet { 0 } else { (u64::from(least) * 1000).div_ceil(u64::from(used.max(1))) };
         self.cut(now, used, kept.clamp(250, 950).max(least), volume, left);
-        self.steps = (self.steps + 2).min(2 * MOST_STEPS);
+        if self.trial.is_some() {
+            self.steps = (self.steps + 2).min(2 * MOST_STEPS);
+        }
     }
 
     /// Lets a few more to the volume while minimums are met, but not soon as many again as have missed one.

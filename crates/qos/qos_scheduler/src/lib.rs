@@ -13,7 +13,8 @@
 //! ```
 //!
 //! How many requests may be at the volume is learnt from its answers ([`Scheduler::answered`]; `capacity` has the rules): as many as
-//! configured, but while a minimum or a share would suffer by the volume's own queue, no more than it is quick with.
+//! configured, but while a minimum or a share would suffer by the volume's own queue, no more than it is quick with; some of these
+//! places are then kept for classes with a minimum, as many as that needs, and at least one is anybody's.
 //!
 //! It is of the mClock family (Gulati, Merchant, Varman, OSDI 2010), with tags of classes in place of tags of requests, so that
 //! each request costs O(log n) and changes of terms apply to what waits already. Where mClock is known to be weak:
@@ -31,7 +32,7 @@
 //!   [`Scheduler::remove_flow`].
 //! * A limit is never exceeded by more than its burst allowance and one request, in any span of time.
 //! * While less than `depth` requests are at the volume, or than it is quick with while somebody would suffer by more, none waits that
-//!   its limits let go, but for those of a class that has all but an eighth of `depth` (at least all but one, of more than one) there
+//!   its limits let go, but for those that places are kept from (not while nothing is at the volume), and those of a class that has all but an eighth of `depth` (at least all but one, of more than one) there
 //!   already while other classes have flows. So the requests of one class that are never answered stop that class only; those of two
 //!   may take all places.
 //! * Requests that are never answered take no places of the few that are left while somebody would suffer by more: within a few seconds

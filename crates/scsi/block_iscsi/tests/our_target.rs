@@ -261,3 +261,30 @@ fn who_is_preempted_while_away_is_fenced_when_back() {
         );
     });
 }
+
+/// What was let in before the target forgot who it is waits in a queue: where nobody holds a reservation either, only we keep it back.
+#[test]
+fn what_waits_for_a_session_is_not_written_once_the_registration_is_gone() {
+    on_shard(async {
+        let rig = Rig::new(Make::default()).await;
+        let relay = Relay::new(rig.address);
+        let mut narrow = settings(relay.address, TARGET, 0, 1, 1, "");
+        narrow.login.depth = 2;
+        let old = open(narrow).await.unwrap();
+        let new = open(settings(rig.address, TARGET, 0, 2, 1, "")).await.unwrap();
+        let reservations = |disk| -> &dyn Reservations { BlockDevice::reservations(disk).unwrap() };
+        reservations(&old).register(1).await.unwrap();
+        old.write(0, data(4096, 1), Durability::Durable).await.unwrap();
+        relay.refuse();
+        let writes = (0..8_u64).map(|n| kind(old.write(n * 4096, data(4096, 9), Durability::Durable)));
+        let forgotten = async {
+            reservations(&new).register(2).await.unwrap();
+            reservations(&new).preempt_and_abort(2, 1).await.unwrap();
+            relay.pass();
+        };
+        let (ended, ()) = join(futures_util::future::join_all(writes), forgotten).await;
+        assert_eq!(ended, [Some(BlockErrorKind::Fenced); 8]);
+        assert_eq!(new.read(0, IoBuf::new(4096)).await.unwrap()[0], 1);
+        assert_eq!(new.read(7 * 4096, IoBuf::new(4096)).await.unwrap()[0], 0);
+    });
+}

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use block_conformance::Rng;
+
 use super::super::failover::{POOL, World};
-use super::chance::Chance;
 use crate::Result;
 use crate::process::pause;
 
@@ -59,7 +60,7 @@ pub(super) enum Kind {
     Drained,
 }
 
-const KINDS: &[(Kind, usize)] = &[
+const KINDS: &[(Kind, u64)] = &[
     (Kind::ChildKilled, 3),
     (Kind::BothKilled, 3),
     (Kind::Frozen, 4),
@@ -95,7 +96,7 @@ impl std::fmt::Display for Fault {
         write!(to, "{:?}", self.kind)?;
         if !matches!(self.kind, Kind::LeaderKilled | Kind::StoreKilled | Kind::StoreFrozen | Kind::AllKilled)
         {
-            let named: Vec<String> = self.of().map(|node| format!("n{}", node + 1)).collect();
+            let named: Vec<String> = self.of().map(name).collect();
             write!(to, " {}", named.join("+"))?;
         }
         write!(to, " {:.1} s", self.lasts as f64 / 1e3)
@@ -103,17 +104,40 @@ impl std::fmt::Display for Fault {
 }
 
 /// Those that may be drawn: all of them, or what is named in the environment for who looks for the cause of something.
-fn kinds() -> Vec<(Kind, usize)> {
+fn kinds() -> Vec<(Kind, u64)> {
     let only = std::env::var(ONLY).unwrap_or_default();
     let named = |kind: Kind| only.split(',').any(|name| name == format!("{kind:?}"));
     KINDS.iter().copied().filter(|(kind, _)| only.is_empty() || named(*kind)).collect()
 }
 
+/// The name of a node.
+fn name(node: usize) -> String {
+    format!("n{}", node + 1)
+}
+
+/// An order that concerns a node, by way of the next one.
+fn ordered(world: &mut World, node: usize, what: &str, words: &[&str]) {
+    let done = world.nodes[(node + 1) % NODES].ask_within(20, words).is_ok();
+    world.effects.count(what, done);
+}
+
+/// One of them, each as likely as its weight says.
+fn one_of(kinds: &[(Kind, u64)], chance: &mut Rng) -> Kind {
+    let mut at = chance.below(kinds.iter().map(|(_, weight)| weight).sum());
+    for (kind, weight) in kinds {
+        if at < *weight {
+            return *kind;
+        }
+        at -= weight;
+    }
+    Kind::ChildKilled
+}
+
 impl Fault {
     /// Draws one; the owner of the pool is hit half of the time.
-    pub(super) fn draw(chance: &mut Chance, owner: Option<usize>) -> Self {
-        let kind = chance.one_of(&kinds());
-        let one = owner.filter(|_| chance.one_in(2)).unwrap_or_else(|| chance.below(NODES));
+    pub(super) fn draw(chance: &mut Rng, owner: Option<usize>) -> Self {
+        let kind = one_of(&kinds(), chance);
+        let one = owner.filter(|_| chance.one_in(2)).unwrap_or_else(|| chance.below(NODES as u64) as usize);
         // To where it is already, it does not move.
         let to = if kind == Kind::Moved && owner == Some(one) { (one + 1) % NODES } else { one };
         let mut nodes = [false; NODES];
@@ -125,10 +149,10 @@ impl Fault {
             nodes = [true; NODES];
         }
         let lasts = match kind {
-            Kind::Frozen => [1_000, 5_000, 25_000][chance.below(3)],
+            Kind::Frozen => [1_000, 5_000, 25_000][chance.below(3) as usize],
             Kind::StoreFrozen => 2_000,
             Kind::AllKilled => 500,
-            _ => 500 + chance.below(12_000) as u64,
+            _ => 500 + chance.below(12_000),
         };
         Self { kind, nodes, lasts }
     }
@@ -166,9 +190,9 @@ impl Fault {
                     let gone = world.own_disk(node, "vanish").is_ok();
                     world.effects.count("own disk gone", gone);
                 }
-                Kind::Moved => self.order(world, node, "moved", |name| ["pool", "move", POOL, name])?,
+                Kind::Moved => ordered(world, node, "moved", &["pool", "move", POOL, &name(node)]),
                 Kind::Drained => {
-                    self.order(world, node, "drained", |name| ["node", "pause", name, "--drain"])?
+                    ordered(world, node, "drained", &["node", "pause", &name(node), "--drain"]);
                 }
                 Kind::LeaderKilled | Kind::StoreKilled | Kind::StoreFrozen => {}
             }
@@ -190,20 +214,6 @@ impl Fault {
         }
     }
 
-    /// An order that concerns a node, by way of the next one.
-    fn order<'a>(
-        self,
-        world: &'a mut World,
-        node: usize,
-        what: &str,
-        words: impl Fn(&'a str) -> [&'a str; 4],
-    ) -> Result {
-        let asked = &world.nodes[(node + 1) % NODES];
-        let done = asked.ask_within(20, &words(&world.nodes[node].name)).is_ok();
-        world.effects.count(what, done);
-        Ok(())
-    }
-
     /// Ends it, as far as one can: what is down is up when this returns, or comes up by itself.
     pub(super) fn end(self, world: &mut World) -> Result {
         for node in self.of() {
@@ -222,8 +232,7 @@ impl Fault {
                     let _ = world.own_disk(node, "return");
                 }
                 Kind::Drained => {
-                    let name = world.nodes[node].name.clone();
-                    let _ = world.nodes[node].ask_within(20, &["node", "resume", &name]);
+                    let _ = world.nodes[node].ask_within(20, &["node", "resume", &name(node)]);
                 }
                 Kind::ChildKilled | Kind::Moved => {}
                 Kind::LeaderKilled | Kind::StoreKilled | Kind::StoreFrozen => {}
@@ -255,11 +264,10 @@ pub(super) fn all_over(world: &mut World) -> Result {
         world.nodes[node].start_if_down()?;
     }
     for node in 0..NODES {
-        let name = world.nodes[node].name.clone();
         world.nodes[node].wait_until_it_answers()?;
         // Of a disk that has not gone, and a node that is not paused, this is refused.
         let _ = world.own_disk(node, "return");
-        let _ = world.nodes[node].ask_within(20, &["node", "resume", &name]);
+        let _ = world.nodes[node].ask_within(20, &["node", "resume", &name(node)]);
     }
     Ok(())
 }

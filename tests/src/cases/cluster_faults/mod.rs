@@ -3,22 +3,20 @@
 //! nodes share and are fenced from, one on the own disks of the nodes. No acknowledged write may be lost, hidden or overwritten by one that
 //! comes late (`registers.rs`); and when everything is over, all of it must be served again without help.
 
-mod chance;
 mod faults;
 mod registers;
 
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use block_conformance::Rng;
 
 use super::Context;
 use super::cluster::{failed, now};
-use super::failover::{Order, POOL, World};
+use super::failover::{Order, POOL, World, inside};
 use crate::process::{Deadline, need, pause};
 use crate::{Result, ensure, note};
 
-use chance::Chance;
 use faults::{Fault, NODES, STORES};
 use registers::Registers;
 
@@ -56,14 +54,6 @@ fn make(world: &World) -> Result<Vec<Vec<String>>> {
     Ok(urls)
 }
 
-/// Runs in the clients' namespace, and stays there.
-fn in_namespace<T>(namespace: &str, work: impl FnOnce() -> T) -> Result<T> {
-    let place = std::fs::File::open(format!("/run/netns/{namespace}"))?;
-    move_into_link_name_space(std::os::fd::AsFd::as_fd(&place), Some(LinkNameSpaceType::Network))
-        .map_err(|why| failed("namespace", why))?;
-    Ok(work())
-}
-
 pub(super) fn run(context: &Context) -> Result {
     need("iptables", "iptables")?;
     let mut world = World::with_stores(context, true, STORES)?;
@@ -74,9 +64,9 @@ pub(super) fn run(context: &Context) -> Result {
     let (namespace, luns) = (namespace.as_str(), luns.as_slice());
     let done = std::thread::scope(|scope| {
         for lun in luns {
-            scope.spawn(move || in_namespace(namespace, || lun.write()));
+            scope.spawn(move || inside(namespace, || lun.write()));
             for from in 0..2 {
-                scope.spawn(move || in_namespace(namespace, || lun.read(from)));
+                scope.spawn(move || inside(namespace, || lun.read(from)));
             }
         }
         let done = happen(context, &mut world, luns);
@@ -87,7 +77,7 @@ pub(super) fn run(context: &Context) -> Result {
     at_the_end(&world)?;
     // Copies that were made since may have been made of the wrong ones.
     let back = std::thread::scope(|scope| {
-        let reads = luns.iter().map(|lun| scope.spawn(move || in_namespace(namespace, || lun.read_back())));
+        let reads = luns.iter().map(|lun| scope.spawn(move || inside(namespace, || lun.read_back())));
         let reads: Vec<_> = reads.collect();
         reads
             .into_iter()
@@ -102,7 +92,7 @@ pub(super) fn run(context: &Context) -> Result {
 fn happen(context: &Context, world: &mut World, luns: &[Registers]) -> Result {
     let seed = now();
     note!("     seed {seed}");
-    let mut chance = Chance::new(seed);
+    let mut chance = Rng::new(seed);
     let time = Deadline::after(if context.full { LONG } else { SHORT });
     served(world, luns)?;
     for round in 0.. {
@@ -131,14 +121,14 @@ fn one_round(
     context: &Context,
     world: &mut World,
     luns: &[Registers],
-    chance: &mut Chance,
+    chance: &mut Rng,
     faults: &[Fault],
     round: usize,
 ) -> Result {
     let mut ends = Vec::new();
     let mut passed = 0;
     for fault in faults {
-        let wait = if ends.is_empty() { 0 } else { chance.below(3_000) as u64 };
+        let wait = if ends.is_empty() { 0 } else { chance.below(3_000) };
         pause(Duration::from_millis(wait));
         passed += wait;
         fault.begin(world)?;
@@ -161,8 +151,8 @@ fn one_round(
 }
 
 /// Something that an administrator does at the same time; in words. Whether a cluster in trouble does it is its own affair.
-fn order(world: &World, chance: &mut Chance, round: usize) -> (&'static str, Vec<Order>) {
-    let node = &world.nodes[chance.below(NODES)];
+fn order(world: &World, chance: &mut Rng, round: usize) -> (&'static str, Vec<Order>) {
+    let node = &world.nodes[chance.below(NODES as u64) as usize];
     let name = format!("snap{round}");
     let (beside, words): (_, Vec<Vec<&str>>) = match chance.below(6) {
         0 => (", beside a scrub", vec![vec!["pool", "scrub", POOL], vec!["pool", "scrub", BUS]]),
@@ -198,7 +188,7 @@ fn served(world: &World, luns: &[Registers]) -> Result {
 }
 
 /// A file goes into the share and comes back, at the service address.
-fn share(context: &Context, world: &World, chance: &mut Chance, round: usize) -> Result {
+fn share(context: &Context, world: &World, chance: &mut Rng, round: usize) -> Result {
     let (out, back) = (context.folder.join("out"), context.folder.join("back"));
     let content: Vec<u8> = (0..100_000).map(|_| chance.below(256) as u8).collect();
     std::fs::write(&out, &content)?;

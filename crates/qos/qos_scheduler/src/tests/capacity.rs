@@ -20,9 +20,20 @@ fn hard_disk() -> Volume {
     volume(1, Box::new(|_, _| 8 * MS))
 }
 
-pub(super) fn mixed(number: u64) -> u64 {
+fn mixed(number: u64) -> u64 {
     let mixed = (number ^ (number >> 7)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
+}
+
+/// Disks at random, each of which does its requests one after another, so long each.
+pub(super) fn one_by_one(disks: u64, nanos: u64) -> Service {
+    let free = std::cell::RefCell::new(vec![0_u64; disks as usize]);
+    Box::new(move |at: u64, number: u64| {
+        let mut free = free.borrow_mut();
+        let disk = &mut free[(mixed(number) % disks) as usize];
+        *disk = at.max(*disk) + nanos;
+        *disk - at
+    })
 }
 
 /// Between three and five quarters of a time.

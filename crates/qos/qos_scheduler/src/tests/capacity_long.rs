@@ -1,6 +1,6 @@
 //! What is learnt of a volume that is busy for many minutes, and of minimums that no volume could meet.
 
-use super::capacity::{jitter, neighbours, promised, settle, volume};
+use super::capacity::{jitter, neighbours, one_by_one, promised, settle, volume};
 use super::volume::Volume;
 use super::{MS, S};
 use crate::Terms;
@@ -41,14 +41,7 @@ fn who_is_protected_is_so_for_as_long_as_the_load_lasts() {
 #[test]
 fn a_minimum_that_no_volume_could_meet_costs_little() {
     for disks in [8_u64, 16] {
-        let free = std::cell::RefCell::new(vec![0_u64; disks as usize]);
-        let service = move |at: u64, number: u64| {
-            let mut free = free.borrow_mut();
-            let disk = &mut free[(super::capacity::mixed(number) % disks) as usize];
-            *disk = at.max(*disk) + 5 * MS;
-            *disk - at
-        };
-        let mut volume = volume(128, Box::new(service));
+        let mut volume = volume(128, one_by_one(disks, 5 * MS));
         volume.deep(promised(500), 1, 4096);
         settle(&mut volume, 5);
         neighbours(&mut volume, 16, 64);
@@ -66,17 +59,8 @@ fn a_minimum_that_no_volume_could_meet_costs_little() {
 #[test]
 fn a_minimum_is_met_on_disks_that_have_become_slow() {
     for (depth, part) in [(8, 60), (1, 60), (8, 30), (2, 60), (4, 70)] {
-        let turn_slow = 10 * S;
-        let free = std::cell::RefCell::new([0_u64; 4]);
-        let service = move |at: u64, number: u64| {
-            if at < turn_slow {
-                return MS / 30;
-            }
-            let mut free = free.borrow_mut();
-            let disk = &mut free[(super::capacity::mixed(number) % 4) as usize];
-            *disk = at.max(*disk) + MS;
-            *disk - at
-        };
+        let slow = one_by_one(4, MS);
+        let service = move |at: u64, number: u64| if at < 10 * S { MS / 30 } else { slow(at, number) };
         let mut volume = volume(256, Box::new(service));
         let protected = volume.deep(Terms::default(), depth, 4096);
         settle(&mut volume, 12);
@@ -96,7 +80,6 @@ fn a_minimum_is_met_on_disks_that_have_become_slow() {
             quick / 1000,
             volume.learnt()
         );
-        println!("{told}");
         assert!(got * 100 >= minimum * 98, "{told}");
     }
 }
@@ -104,14 +87,7 @@ fn a_minimum_is_met_on_disks_that_have_become_slow() {
 /// Clients of all kinds without any policy, on disks that do their requests one after another.
 #[test]
 fn unequal_neighbours_share_alike() {
-    let free = std::cell::RefCell::new([0_u64; 4]);
-    let service = move |at: u64, number: u64| {
-        let mut free = free.borrow_mut();
-        let disk = &mut free[(super::capacity::mixed(number) % 4) as usize];
-        *disk = at.max(*disk) + MS;
-        *disk - at
-    };
-    let mut volume = volume(256, Box::new(service));
+    let mut volume = volume(256, one_by_one(4, MS));
     let kinds = [(4, 4096), (8, 8192), (64, 16384), (256, 65536)];
     // The largest first: what the volume does then in normalised I/Os it never does again.
     let client = |number: usize| {
@@ -126,6 +102,5 @@ fn unequal_neighbours_share_alike() {
     let (sum, squares) =
         rates.iter().fold((0, 0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
     let jain = sum * sum * 1000 / (squares * rates.len() as u64);
-    println!("jain {jain} {rates:?} {:?} sum {sum}", volume.learnt());
     assert!(jain >= 990, "{jain}: {rates:?} {:?}", volume.learnt());
 }

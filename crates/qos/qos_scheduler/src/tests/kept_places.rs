@@ -1,20 +1,13 @@
 //! Places that are kept for minimums, and what others have beside them.
 
-use super::capacity::{jitter, mixed, neighbours, promised, settle, volume};
+use super::capacity::{jitter, neighbours, one_by_one, promised, settle, volume};
 use super::volume::Volume;
 use super::{MS, S};
 use crate::Terms;
 
 /// 4 disks that do their requests one after another, a millisecond each.
 fn four_disks() -> Volume {
-    let free = std::cell::RefCell::new([0_u64; 4]);
-    let service = move |at: u64, number: u64| {
-        let mut free = free.borrow_mut();
-        let disk = &mut free[(mixed(number) % 4) as usize];
-        *disk = at.max(*disk) + MS;
-        *disk - at
-    };
-    volume(256, Box::new(service))
+    volume(256, one_by_one(4, MS))
 }
 
 /// A deep queue with a minimum of next to nothing wants no more places than that needs.
