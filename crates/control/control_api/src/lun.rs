@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, LunReservations, Problem};
+use crate::{Code, LunReservations, LunWriteCache, LunWriteCacheNow, Problem};
 
 /// Whether a LUN is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -97,6 +97,9 @@ pub struct LunConfig {
     /// Initiators with a mapping that is not read-only may turn the write cache on and off, for all (MODE SELECT).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub initiator_write_cache: bool,
+    /// What is written is kept elsewhere and never reaches the file: it is lost, flushed or not, when that is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache_in: Option<LunWriteCache>,
     /// Where it is seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub map: Vec<MapConfig>,
@@ -119,6 +122,7 @@ impl LunConfig {
             reason: String::new(),
             write_cache: false,
             initiator_write_cache: false,
+            write_cache_in: None,
             map: Vec::new(),
         }
     }
@@ -160,6 +164,9 @@ pub struct Lun {
     /// Whether writes are acknowledged now before they are durable, whoever turned that on.
     #[serde(default)]
     pub caching: bool,
+    /// What its write cache has and does, where it has one that gives up what is written; absent where another node serves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache_now: Option<LunWriteCacheNow>,
     /// What initiators have reserved of it; absent where nobody has, or another node serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservations: Option<LunReservations>,
@@ -202,6 +209,9 @@ pub struct LunCreate {
     /// Writes may be acknowledged before they are durable, until the initiator flushes.
     #[serde(default)]
     pub write_cache: bool,
+    /// Keep what is written elsewhere, and give it up in the end: the file is read and never written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache_in: Option<LunWriteCache>,
     /// Where it is seen at once.
     #[serde(default)]
     pub map: Vec<LunMap>,
