@@ -45,7 +45,8 @@ pub(super) fn run(context: &Context) -> Result {
     let base = rig.serve("base", "8", &["--size", "96M"])?;
     qemu_io(&base, &["write -P 0x61 0 64M", "flush"])?;
     rig.node.cli(&["lun", "delete", "base", "--keep-file"])?;
-    rig.node.cli(&["file", "clone", &format!("{}:/luns/base", rig.volume), "/luns/base2"])?;
+    let [from, to] = ["base", "base2"].map(|name| format!("{}:/luns/{name}", rig.volume));
+    rig.node.cli(&["file", "clone", &from, &to])?;
     let folder = format!("{}:/cache", rig.volume);
     let overflow = ["--write-cache-in", "ram-overflow", "--overflow", &folder, "--cache-size", "16M"];
     let desk = rig.serve("desk", "9", &[&["--path", "/luns/base"], &overflow[..]].concat())?;

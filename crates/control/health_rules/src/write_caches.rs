@@ -1,6 +1,6 @@
 //! Write caches of LUNs that can take no more.
 
-use control_api::{Issue, Lun, LunWriteCacheNow, Severity, WriteCachePlace, human_bytes};
+use control_api::{Issue, Lun, LunWriteCacheNow, Severity, WriteCachePlace, human_bytes, many};
 
 use crate::{FindingCode, issue};
 
@@ -19,7 +19,7 @@ pub fn of_write_caches(luns: &[Lun]) -> Vec<Issue> {
         let name = &lun.config.name;
         let refused = match now.refused {
             0 => String::new(),
-            count => format!("; {count} writes have failed so far"),
+            count => format!("; {} failed so far", many(count, "write")),
         };
         let (severity, detail, todo) = match (&now.problem, wanted.place) {
             (Some(problem), _) => (
