@@ -128,6 +128,22 @@ impl LunConfig {
     }
 
     /// # Errors
+    /// When what it says of its write cache cannot be.
+    pub(crate) fn check_write_cache(&self) -> Result<(), Problem> {
+        let Some(cache) = &self.write_cache_in else { return Ok(()) };
+        let wrong = |why: &str| {
+            Problem::new(Code::InvalidRequest, format!("lun {}: {why}.", self.name))
+                .todo("`holdfast lun create --help` has all kinds of write caches.")
+        };
+        if self.write_cache || self.initiator_write_cache {
+            return Err(wrong(
+                "its writes are cached until they are given up, so that nobody turns `write_cache` on or off",
+            ));
+        }
+        cache.check().map_err(wrong)
+    }
+
+    /// # Errors
     /// When it says of parents what only an image can have.
     pub(crate) fn check_parents(&self) -> Result<(), Problem> {
         if self.parents_anywhere && self.format.is_raw() {
@@ -288,4 +304,24 @@ pub struct LunUpdate {
     /// The LUN's name, repeated; needed when the new size is smaller, or initiators are connected to a LUN that gets another file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_that_are_given_up_are_always_cached() {
+        let mut lun = LunConfig::new("l", "v", "/l");
+        lun.write_cache_in = serde_json::from_str(r#"{"place":"ram"}"#).expect("a cache");
+        assert_eq!(lun.check_write_cache(), Ok(()));
+        lun.write_cache = true;
+        assert!(lun.check_write_cache().is_err());
+        lun.write_cache = false;
+        lun.write_cache_in = serde_json::from_str(r#"{"place":"own-disk"}"#).expect("a cache");
+        assert!(
+            lun.check_write_cache()
+                .is_err_and(|problem| problem.detail.contains("lun l: its write cache needs"))
+        );
+    }
 }

@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, LunConfig, Problem};
-
 /// Least memory that a write cache may have, in bytes: less would be written to the overflow file and read from there all the time.
 pub const WRITE_CACHE_MIN_BYTES: u64 = 16 << 20;
 /// Memory of a write cache of which nothing else was said, in bytes.
@@ -64,7 +62,9 @@ impl LunWriteCache {
         }
     }
 
-    fn check(&self) -> Result<(), &'static str> {
+    /// # Errors
+    /// What cannot be.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
         let on_disk = self.place != WriteCachePlace::Ram;
         match &self.overflow {
             None if on_disk => return Err("its write cache needs the folder of an overflow file"),
@@ -87,24 +87,6 @@ impl LunWriteCache {
             return Err("a write cache has 16 MiB of memory at least");
         }
         Ok(())
-    }
-}
-
-impl LunConfig {
-    /// # Errors
-    /// When what it says of its write cache cannot be.
-    pub(crate) fn check_write_cache(&self) -> Result<(), Problem> {
-        let Some(cache) = &self.write_cache_in else { return Ok(()) };
-        let wrong = |why: &str| {
-            Problem::new(Code::InvalidRequest, format!("lun {}: {why}.", self.name))
-                .todo("`holdfast lun create --help` has all kinds of write caches.")
-        };
-        if self.write_cache || self.initiator_write_cache {
-            return Err(wrong(
-                "its writes are cached until they are given up, so that nobody turns `write_cache` on or off",
-            ));
-        }
-        cache.check().map_err(wrong)
     }
 }
 
@@ -152,8 +134,7 @@ mod tests {
     fn write_caches_have_what_their_kind_needs() {
         let check = |text: &str| {
             let cache: LunWriteCache = serde_json::from_str(text).expect("a cache");
-            let lun = LunConfig { write_cache_in: Some(cache), ..LunConfig::new("l", "v", "/l") };
-            lun.check_write_cache().map_err(|problem| problem.detail)
+            cache.check()
         };
         for good in [
             r#"{"place":"ram"}"#,
@@ -178,9 +159,5 @@ mod tests {
         for absent in [r#"{"place":"server-disk"}"#, r#"{"place":"ram","discard":"never"}"#] {
             assert!(serde_json::from_str::<LunWriteCache>(absent).is_err(), "{absent}");
         }
-        let mut lun = LunConfig::new("l", "v", "/l");
-        lun.write_cache_in = serde_json::from_str(r#"{"place":"ram"}"#).expect("a cache");
-        lun.write_cache = true;
-        assert!(lun.check_write_cache().is_err());
     }
 }
