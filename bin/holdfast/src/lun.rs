@@ -54,7 +54,7 @@ pub(crate) enum Command {
         #[arg(long)]
         write_cache: bool,
         #[command(flatten)]
-        cache: CacheArgs,
+        cache: Box<CacheArgs>,
         /// Show it at once to this initiator group.
         #[arg(long, group = "whom")]
         group: Option<String>,
