@@ -92,7 +92,9 @@ pub(super) fn run(context: &Context) -> Result {
     rig.node.cli(&["lun", "delete", "desk", "--keep-file"])?;
     rig.node.cli(&["lun", "delete", "scratch"])?;
     let left = rig.node.json(&["file", "ls", &folder])?;
-    ensure(left.as_array().is_some_and(Vec::is_empty), || format!("overflow files are left: {left}"))?;
+    ensure(left["items"].as_array().is_some_and(Vec::is_empty), || {
+        format!("overflow files are left: {left}")
+    })?;
     rig.node.finish()
 }
 
