@@ -68,6 +68,8 @@ pub(crate) enum Suffering {
     Nobody,
     /// Nobody, but a class that is busy has a minimum.
     Comfortable,
+    /// A class is busy and does not get its minimum, which it would not get of a quiet volume either.
+    Hopeless(Short),
     /// A flow that asks for no more than its share gets less.
     Share(Short),
     /// A class that is busy gets its minimum, and little more.
@@ -81,12 +83,8 @@ pub(crate) enum Suffering {
 /// By how much a minimum, or a share, is missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Short {
-    /// Whether it is met when the volume is quiet: those that no volume could meet come after all that can be.
-    pub(crate) feasible: bool,
     /// How many times more it would have to be, in thousandths.
     pub(crate) times: u64,
-    /// The latency that its class would have it with, with as many requests under way, in nanoseconds; 0 for a share, which is no promise.
-    pub(crate) latency: u64,
     /// Requests that it has under way.
     pub(crate) places: u32,
 }
@@ -194,15 +192,15 @@ impl Capacity {
         self.held.map_or(most, |held| held.min(most))
     }
 
-    /// Whether a volume that is quiet answers well within so many nanoseconds.
-    pub(crate) fn is_quick_enough(&self, latency: u64) -> bool {
-        let mean = u128::from(self.nanos / self.answers.max(1));
-        u128::from(latency) * 4 >= mean * 1000 / u128::from(self.latencies.slowdown().max(1)) * 5
+    /// How long such a request takes when the volume is quiet, in nanoseconds; 0: that is not known yet.
+    pub(crate) fn quiet(&self, kind: Kind, units: u64) -> u64 {
+        self.latencies.quiet(kind, units)
     }
 
-    /// How long an answer takes on the average, in nanoseconds.
-    pub(crate) fn latency(&self) -> u64 {
-        self.learnt.latency
+    /// How long those that were answered in this window would have taken on the average, were the volume quiet.
+    pub(crate) fn quiet_mean(&self) -> u64 {
+        let mean = u128::from(self.nanos / self.answers.max(1)) * 1000;
+        u64::try_from(mean / u128::from(self.latencies.slowdown().max(1))).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn holds_back(&self) -> bool {
@@ -281,6 +279,9 @@ impl Capacity {
             return self.begin(now);
         }
         self.learn_rate(now);
+        if self.held.is_some() {
+            self.can = self.can.up_to(self.rate(now));
+        }
         let slowdown = self.latencies.slowdown();
         let is_free = self.held.is_none() && suffering == Suffering::Nobody;
         let believed = self.believed.iter().any(|(until, _)| now < *until);
@@ -310,8 +311,8 @@ impl Capacity {
         } else {
             match suffering {
                 Suffering::Nobody => self.relax(now, most, suffering),
-                Suffering::Missed(short) | Suffering::Share(short) => {
-                    self.shorten(now, short, volume, slowdown)
+                Suffering::Missed(short) | Suffering::Hopeless(short) | Suffering::Share(short) => {
+                    self.shorten(now, suffering, short, volume, slowdown)
                 }
                 Suffering::Comfortable if volume.target == 0 => self.widen(now, most),
                 Suffering::Met if volume.target == 0 => {}
@@ -320,7 +321,7 @@ impl Capacity {
             if suffering != Suffering::Nobody {
                 self.suffered = now;
             }
-            if !matches!(suffering, Suffering::Missed(_) | Suffering::Share(_)) {
+            if !matches!(suffering, Suffering::Missed(_) | Suffering::Hopeless(_) | Suffering::Share(_)) {
                 self.steps = self.steps.saturating_sub(1);
             }
         }
@@ -346,11 +347,13 @@ impl Capacity {
     }
 
     /// Makes the queue as many times shorter as a minimum, or a share, is missed.
-    fn shorten(&mut self, now: u64, short: Short, volume: Volume, slowdown: u64) {
+    fn shorten(&mut self, now: u64, suffering: Suffering, short: Short, volume: Volume, slowdown: u64) {
         let used = self.used(volume.most);
-        let missed = if short.latency > 0 { &mut self.missed } else { &mut self.unshared };
+        let is_share = matches!(suffering, Suffering::Share(_));
+        let missed = if is_share { &mut self.unshared } else { &mut self.missed };
         *missed = (now.saturating_add(BELIEVED), used);
-        let left = if short.feasible { LEFT_BY_MINIMUM } else { LEFT };
+        let is_promise = matches!(suffering, Suffering::Missed(_));
+        let left = if is_promise { LEFT_BY_MINIMUM } else { LEFT };
         if self.is_believed(now, used, left) || !self.is_steady() {
             return;
         }
@@ -367,7 +370,7 @@ impl Capacity {
         }
         // One more than it needs itself, so that there is one for others; fewer where it looks as if it could not be met though there is no queue.
         let least = short.places.saturating_add(1);
-        let doubts_quiet = used <= least && !short.feasible && slowdown < DOUBTS_QUIET;
+        let doubts_quiet = used <= least && !is_promise && slowdown < DOUBTS_QUIET;
         let least = if doubts_quiet { 0 } else { (u64::from(least) * 1000).div_ceil(u64::from(used.max(1))) };
         self.cut(now, used, kept.clamp(250, 950).max(least), volume, left);
         if self.trial.is_some() {

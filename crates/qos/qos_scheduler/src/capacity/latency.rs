@@ -80,6 +80,11 @@ impl Latencies {
         self.against(&self.cells.map(|cell| cell.quiet())).unwrap_or(1000)
     }
 
+    /// How long such a request takes when the volume is quiet; 0: there was none yet.
+    pub(super) fn quiet(&self, kind: Kind, units: u64) -> u64 {
+        self.cells[cell(kind, units)].quiet()
+    }
+
     /// What the last windows had is quiet.
     pub(super) fn are_quiet(&mut self) {
         for cell in self.cells.iter_mut().filter(|cell| cell.answers > 0) {

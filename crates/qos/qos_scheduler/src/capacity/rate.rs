@@ -20,6 +20,12 @@ impl Rate {
         Self { requests: rate(requests), units: rate(units) }
     }
 
+    /// The higher of two, if one is that in both.
+    pub(super) fn up_to(self, other: Self) -> Self {
+        let is_higher = other.requests >= self.requests && other.units >= self.units;
+        if is_higher { other } else { self }
+    }
+
     /// How much it is of another one, in thousandths.
     pub(super) fn of(self, whole: Self) -> u64 {
         let part = |part: u64, whole: u64| permille(u128::from(part), u128::from(whole));

@@ -67,12 +67,15 @@ impl<T> Scheduler<T> {
         let Answer { kind, bytes, nanos, held } = answer;
         let units = self.settings.units(bytes);
         let time = self.time(now);
+        let quiet = self.capacity.quiet(kind, units);
         if let Some(index) = self.flow_index(flow) {
             let window = &mut self.classes[self.flows[index as usize].class as usize].window;
             window.answers += 1;
             window.last = time;
             window.units = window.units.saturating_add(units);
             window.nanos = window.nanos.saturating_add(nanos.saturating_add(held));
+            window.at_volume = window.at_volume.saturating_add(nanos);
+            window.quiet = window.quiet.saturating_add(quiet.min(nanos));
         }
         self.complete(flow);
         match self.capacity.answered(time, (kind, units), nanos, there, !self.ready.is_empty()) {
@@ -133,7 +136,6 @@ impl<T> Scheduler<T> {
         if !self.capacity.holds_back() {
             return;
         }
-        let latency = u128::from(self.capacity.latency());
         let mut wanted: Vec<(u64, u32, u32)> = Vec::new();
         for index in &self.seen {
             let class = &self.classes[*index as usize];
@@ -141,10 +143,13 @@ impl<T> Scheduler<T> {
             if class.window.nanos < span / 2 || class.opens() > self.clock {
                 continue;
             }
+            // Places are of requests, and the minimum of normalised I/Os, of which each has as many as its own have lately.
+            let ClassWindow { at_volume, units, nanos, .. } = class.window;
+            let time = u128::from(min) * u128::from(at_volume) / u128::from(units.max(1));
             // Of less than half a place it finds one often enough among all.
-            let places = (u128::from(min) * latency + u128::from(SECOND / 2)) / u128::from(SECOND);
+            let places = (time + u128::from(SECOND / 2)) / u128::from(SECOND);
             // Nor does it need more than it has requests.
-            let places = places.min(u128::from(class.window.nanos.div_ceil(span.max(1))));
+            let places = places.min(u128::from(nanos.div_ceil(span.max(1))));
             wanted.push((min, u32::try_from(places).unwrap_or(u32::MAX), *index));
         }
         wanted.sort_unstable_by(|a, b| b.cmp(a));
@@ -158,7 +163,7 @@ impl<T> Scheduler<T> {
 
     /// Places that are kept for a class and that it does not use.
     fn has_kept(&self, (class, places): (u32, u32)) -> u32 {
-        if self.limited.contains(class) {
+        if self.limited.contains(class) || self.has_its_part(class) {
             return 0;
         }
         places.saturating_sub(self.classes[class as usize].in_flight)
@@ -178,7 +183,7 @@ impl<T> Scheduler<T> {
     /// A class with a kept place that waits.
     pub(super) fn waiting_keeper(&self) -> Option<u32> {
         let has = |keeper: &&(u32, u32)| {
-            self.has_kept(**keeper) > 0 && self.ready.contains(keeper.0) && !self.has_its_part(keeper.0)
+            self.has_kept(**keeper) > 0 && self.ready.contains(keeper.0)
         };
         self.keepers.iter().find(has).map(|(class, _)| *class)
     }
@@ -223,10 +228,12 @@ impl<T> Scheduler<T> {
                 continue;
             }
             if let Some(min) = class.terms.min_iops {
-                worst = worst.max(match minimum_suffers(&mut class.window, min, under_way, span) {
-                    Suffering::Missed(short) => {
-                        let feasible = self.capacity.is_quick_enough(short.latency);
-                        Suffering::Missed(Short { feasible, ..short })
+                let suffers = minimum_suffers(&mut class.window, min, under_way, span);
+                worst = worst.max(match suffers {
+                    Suffering::Missed(short)
+                        if !is_feasible(&class.window, min, under_way, self.capacity.quiet_mean()) =>
+                    {
+                        Suffering::Hopeless(short)
                     }
                     other => other,
                 });
@@ -246,9 +253,7 @@ impl<T> Scheduler<T> {
         match (least, units.checked_div(flows)) {
             (Some((least, under_way)), Some(share)) if least < part(share, LESS) => {
                 worst.max(Suffering::Share(Short {
-                    feasible: false,
                     times: times(share, least),
-                    latency: 0,
                     places: places(under_way),
                 }))
             }
@@ -273,6 +278,16 @@ fn places(under_way: u64) -> u32 {
     u32::try_from(under_way.div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
+/// Whether a class with so many thousandths of requests under way has its minimum well when the volume is quiet. `quiet_mean` is what to go
+/// by while none of its own was answered.
+fn is_feasible(window: &ClassWindow, min: u64, under_way: u64, quiet_mean: u64) -> bool {
+    let (units, quiet) = if window.answers == 0 { (1, quiet_mean) } else { (window.units, window.quiet) };
+    // By Little's law: requests under way × units of each ÷ its quiet latency are a quarter more than the minimum. The number of answers,
+    // by which units and latency are both divided, is left out.
+    let can = u128::from(under_way) * u128::from(SECOND / 1000) * u128::from(units);
+    can.saturating_mul(4) >= u128::from(quiet) * u128::from(min).saturating_mul(5)
+}
+
 fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64) -> Suffering {
     // Thousandths of I/Os that the minimum gives in the window.
     let promised = u128::from(min) * u128::from(span) / u128::from(SECOND / 1000);
@@ -288,14 +303,7 @@ fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64
     }
     let comfortable = u128::from(got) * 1000 >= u128::from(promised) * u128::from(COMFORTABLE);
     if got < due && window.behind > BEHIND.max(min.saturating_mul(50)) {
-        let latency = u128::from(under_way) * u128::from(SECOND / 1000) / u128::from(min.max(1));
-        let latency = u64::try_from(latency).unwrap_or(u64::MAX);
-        Suffering::Missed(Short {
-            feasible: false,
-            times: times(promised, got),
-            latency,
-            places: places(under_way),
-        })
+        Suffering::Missed(Short { times: times(promised, got), places: places(under_way) })
     } else if under_way >= BUSY {
         if comfortable { Suffering::Comfortable } else { Suffering::Met }
     } else if under_way >= USES && !comfortable {

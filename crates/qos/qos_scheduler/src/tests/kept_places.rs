@@ -85,3 +85,32 @@ fn an_absurd_minimum_does_not_end_the_protection_of_others() {
     let got = volume.rate(protected, since);
     assert!(got >= 1350, "{got}, {:?}", volume.learnt());
 }
+
+/// Places are of requests, minimums of normalised I/Os: large requests need few.
+#[test]
+fn large_requests_take_no_places_from_small_ones() {
+    for bytes in [64 << 10, 1 << 20] {
+        let mut volume = four_disks();
+        let protected = volume.deep(promised(1500), 8, 4096);
+        settle(&mut volume, 2);
+        volume.deep(promised(1000), 64, bytes);
+        neighbours(&mut volume, 8, 64);
+        let since = settle(&mut volume, 5);
+        volume.run(10 * S);
+        let got = volume.rate(protected, since);
+        assert!(got >= 1470, "{bytes}: {got}, {:?}", volume.learnt());
+    }
+}
+
+/// 16 units in each of its requests, 250 requests a second, one at a time: it is met when the volume is quiet.
+#[test]
+fn a_minimum_of_large_requests_is_promised_as_any_other() {
+    let mut volume = four_disks();
+    let protected = volume.deep(promised(6400), 1, 128 << 10);
+    settle(&mut volume, 3);
+    neighbours(&mut volume, 16, 64);
+    let since = settle(&mut volume, 5);
+    volume.run(10 * S);
+    let got = volume.rate(protected, since);
+    assert!(got >= 6200, "{got}, {:?}", volume.learnt());
+}
