@@ -73,6 +73,8 @@ pub(super) fn rule(route: &Route) -> Rule {
         "user_list" => Rule::AtOwner,
         // Where the volume is, they say themselves: it is in the body, or the only one.
         "volume_create" | "lun_create" | "share_create" => Rule::AtOwner,
+        // They name the node that has the volume, where that is another one.
+        "qos_assign" | "qos_unassign" => Rule::AtOwner,
         id if OF_ANY_NODE.contains(&id) => Rule::Here,
         _ => {
             let of_owner = ["/pools/{pool}", "/volumes/{volume}", "/luns/{lun}", "/shares/{share}"];
