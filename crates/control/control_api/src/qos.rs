@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config_check::check_policy;
-use crate::{Code, Config, Problem, Protocol};
+use crate::{Code, Config, Problem, Protocol, Unanswered};
 
 /// Changes what holds for all disks; fields that are absent stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +91,19 @@ pub struct QosPolicy {
     pub places: Vec<String>,
     /// The worst status of its flows.
     pub status: FlowStatus,
+}
+
+/// A policy as it is now, with those that use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QosPolicyDetail {
+    /// The policy, and what it is given to.
+    #[serde(flatten)]
+    pub policy: QosPolicy,
+    /// What initiators and clients do now with what has it, those in trouble first.
+    pub flows: Vec<QosFlow>,
+    /// In a cluster, the nodes that should have told of theirs and did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<Unanswered>,
 }
 
 /// What has a policy: exactly one of these.

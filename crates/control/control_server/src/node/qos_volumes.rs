@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use control_api::{FlowStatus, Issue, QosFlow, QosVolume, Severity};
+use control_api::{FlowStatus, Issue, Place, PlaceKind, QosFlow, QosVolume, Severity};
 use health_rules::{FindingCode, of_rule};
 use uuid::Uuid;
 
 use super::Node;
 use super::qos::describe_all;
-use crate::backend::QueueOf;
+use crate::backend::{FlowOn, QueueOf};
 
 /// A capacity is what was measured over a moment: what is promised beyond it by less than this, in percent, may be there.
 const NEARLY: u64 = 5;
@@ -16,17 +16,39 @@ const NEARLY: u64 = 5;
 impl Node {
     /// What volumes can do, those whose flows are in trouble first.
     pub fn qos_volume_list(&self) -> Vec<QosVolume> {
-        let queues = self.backends.iscsi.queues();
-        let flows = self.backends.iscsi.flows();
+        let queues = self.queues_here();
+        let flows = self.flows_here();
         let config = self.config.get();
         let on: Vec<Option<Uuid>> = flows.iter().map(|flow| flow.guid).collect();
         let described = describe_all(&config, &self.name(), flows);
         volumes(&self.name(), queues, &on, &described)
     }
 
+    /// Queues of volumes that this node serves: it has one for each of the cluster, as its pool may come here.
+    fn queues_here(&self) -> Vec<QueueOf> {
+        let is_here = self.what_is_here();
+        let queues = self.backends.iscsi.queues().into_iter();
+        queues.filter(|queue| is_here(&queue.volume, queue.guid)).collect()
+    }
+
+    /// Flows on such volumes.
+    pub(super) fn flows_here(&self) -> Vec<FlowOn> {
+        let is_here = self.what_is_here();
+        let flows = self.backends.iscsi.flows().into_iter();
+        flows.filter(|flow| is_here(&flow.volume, flow.guid)).collect()
+    }
+
+    fn what_is_here(&self) -> impl Fn(&str, Option<Uuid>) -> bool + use<> {
+        let is_elsewhere = self.what_is_elsewhere();
+        move |volume, volume_guid| {
+            let (volume, path) = (volume.to_owned(), "/".to_owned());
+            !is_elsewhere(&Place { volume, volume_guid, path, kind: PlaceKind::Folder, policy: Uuid::nil() })
+        }
+    }
+
     /// What is wrong with what volumes promise, for the status.
     pub(super) fn qos_volume_issues(&self) -> Vec<Issue> {
-        issues(&volumes(&self.name(), self.backends.iscsi.queues(), &[], &[]))
+        issues(&volumes(&self.name(), self.queues_here(), &[], &[]))
     }
 }
 

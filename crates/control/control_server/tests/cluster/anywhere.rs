@@ -180,6 +180,17 @@ fn policies_are_given_to_what_is_on_a_volume_by_any_node() {
     comes("all know the policy", || {
         [&first, &second].iter().all(|node| items(node, "/v1/qos/policies").len() == 1)
     });
+    // A volume is listed once, by the node that has it; each node keeps a queue for all of them.
+    second.send("POST", "/v1/shares", &json!({ "name": "t", "volume": "w" }));
+    for node in [&first, &second, &third] {
+        comes("volumes are listed where they are", || {
+            let of = |item: &Value| (item["volume"].clone(), item["node"].clone());
+            let mut all: Vec<_> = items(node, "/v1/qos/volumes").iter().map(of).collect();
+            all.sort_by_key(|(volume, _)| volume.to_string());
+            all == [(json!("v"), json!("n1")), (json!("w"), json!("n2"))]
+        });
+        assert_eq!(node.get("/v1/qos/policies/gold")["flows"], json!([]));
+    }
     let places = |node: &Member| items(node, "/v1/qos/policies")[0]["places"].clone();
     // Two other nodes have pools: the volume says which of them is meant.
     for (subject, at, named) in
