@@ -9,6 +9,8 @@ use crate::units::bytes;
 
 /// In a cluster the second column says which node it is.
 const NODE: usize = 1;
+/// In place of a figure that nothing has shown.
+const NOT_KNOWN: &str = "not known yet";
 
 fn number(value: Option<u64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
@@ -18,8 +20,17 @@ fn rate(value: Option<u64>) -> String {
     value.map(|value| format!("{}/s", bytes(value))).unwrap_or_default()
 }
 
-fn millis(micros: u64) -> String {
-    format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
+/// A time; in microseconds where of milliseconds nothing could be told from another.
+fn duration(micros: u64) -> String {
+    match micros {
+        0..100 => format!("{micros} µs"),
+        _ => format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10),
+    }
+}
+
+/// How long a volume takes, once it has answered something.
+fn known_duration(micros: u64) -> String {
+    if micros == 0 { NOT_KNOWN.to_owned() } else { duration(micros) }
 }
 
 pub(super) fn print_settings(settings: &QosSettings, context: &Context) -> CliResult {
@@ -28,7 +39,7 @@ pub(super) fn print_settings(settings: &QosSettings, context: &Context) -> CliRe
         outln!("requests at a volume at once: {}", settings.volume_depth);
         match settings.latency_target_us {
             0 => outln!("latency target: auto, twice that of a quiet volume"),
-            micros => outln!("latency target: {}", millis(micros.into())),
+            micros => outln!("latency target: {}", duration(micros.into())),
         }
     })
 }
@@ -118,8 +129,8 @@ pub(super) fn print_flows(flows: &[QosFlow], nodes: bool) {
             (flow.read_iops + flow.write_iops).to_string(),
             flow.normalized_iops.to_string(),
             rate(Some(flow.read_bandwidth + flow.write_bandwidth)),
-            millis(flow.held_us),
-            millis(flow.disk_us),
+            duration(flow.held_us),
+            duration(flow.disk_us),
             flow.waiting.to_string(),
         ];
         if nodes {
@@ -138,6 +149,7 @@ pub(super) fn print_volumes(volumes: &[QosVolume], nodes: bool) {
         ">PROMISED",
         ">USED",
         ">HEADROOM",
+        ">LEARNT WITH",
         ">DEPTH",
         ">LATENCY",
         ">WHEN QUIET",
@@ -148,7 +160,7 @@ pub(super) fn print_volumes(volumes: &[QosVolume], nodes: bool) {
         headings.insert(NODE, "NODE");
     }
     let mut table = Table::new(&headings, "No volume has LUNs or shares.");
-    let known = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    let known = |value: Option<u64>| value.map_or_else(|| NOT_KNOWN.to_owned(), |value| value.to_string());
     for volume in volumes {
         let mut cells = vec![
             volume.volume.clone(),
@@ -157,9 +169,10 @@ pub(super) fn print_volumes(volumes: &[QosVolume], nodes: bool) {
             volume.promised.to_string(),
             volume.used.to_string(),
             known(volume.headroom),
+            volume.capacity_request_bytes.map(bytes).unwrap_or_default(),
             volume.depth.to_string(),
-            millis(volume.latency_us),
-            millis(volume.quiet_latency_us),
+            known_duration(volume.latency_us),
+            known_duration(volume.quiet_latency_us),
             volume.waiting.to_string(),
             volume.flows.to_string(),
         ];
@@ -169,4 +182,24 @@ pub(super) fn print_volumes(volumes: &[QosVolume], nodes: bool) {
         table.cells(cells.into_iter());
     }
     table.print();
+    if volumes.iter().any(|volume| volume.capacity.is_some()) {
+        outln!(
+            "\nCAPACITY and HEADROOM are normalised I/Os a second, one for each unit of a request (`holdfast qos show`), learnt when more was wanted than was done, \
+             with requests as large as LEARNT WITH says on the average: with smaller ones they are fewer."
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_time_is_told_in_microseconds() {
+        assert_eq!(
+            (duration(7), duration(99), duration(100)),
+            ("7 µs".into(), "99 µs".into(), "0.10 ms".into())
+        );
+        assert_eq!((duration(12_345), known_duration(0)), ("12.34 ms".into(), NOT_KNOWN.into()));
+    }
 }

@@ -218,9 +218,13 @@ pub struct QosVolume {
     pub node: String,
     /// The worst status of its flows.
     pub status: FlowStatus,
-    /// I/Os per second that it does when more are wanted; absent until that was so.
+    /// I/Os per second that it does when more are wanted; absent until that was so for a second or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u64>,
+    /// The mean size of the requests with which the capacity was learnt, in bytes, each as a whole number of units: with smaller ones it does fewer
+    /// I/Os, as far as it is short of bandwidth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_request_bytes: Option<u64>,
     /// I/Os per second that its flows are promised together.
     pub promised: u64,
     /// I/Os per second that it does now.

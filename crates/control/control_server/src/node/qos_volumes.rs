@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use control_api::{FlowStatus, Issue, Place, PlaceKind, QosFlow, QosVolume, Severity};
+use control_api::{FlowStatus, Issue, Place, PlaceKind, QosFlow, QosVolume, Severity, human_bytes};
 use health_rules::{FindingCode, of_rule};
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ impl Node {
         let config = self.config.get();
         let on: Vec<Option<Uuid>> = flows.iter().map(|flow| flow.guid).collect();
         let described = describe_all(&config, &self.name(), flows);
-        volumes(&self.name(), queues, &on, &described)
+        volumes((&self.name(), config.qos.unit_bytes), queues, &on, &described)
     }
 
     /// Queues of volumes that this node serves: it has one for each of the cluster, as its pool may come here.
@@ -48,12 +48,18 @@ impl Node {
 
     /// What is wrong with what volumes promise, for the status.
     pub(super) fn qos_volume_issues(&self) -> Vec<Issue> {
-        issues(&volumes(&self.name(), self.queues_here(), &[], &[]))
+        let unit_bytes = self.qos_show().unit_bytes;
+        issues(&volumes((&self.name(), unit_bytes), self.queues_here(), &[], &[]))
     }
 }
 
 /// `on`: which volume each flow is on, as far as that is known by more than its name.
-fn volumes(node: &str, queues: Vec<QueueOf>, on: &[Option<Uuid>], flows: &[QosFlow]) -> Vec<QosVolume> {
+fn volumes(
+    (node, unit_bytes): (&str, u32),
+    queues: Vec<QueueOf>,
+    on: &[Option<Uuid>],
+    flows: &[QosFlow],
+) -> Vec<QosVolume> {
     let mut sums: BTreeMap<(Option<Uuid>, &str), (u64, u64, FlowStatus)> = BTreeMap::new();
     for (guid, flow) in on.iter().zip(flows) {
         let (count, used, worst) = sums.entry((*guid, flow.volume.as_str())).or_default();
@@ -72,12 +78,17 @@ fn volumes(node: &str, queues: Vec<QueueOf>, on: &[Option<Uuid>], flows: &[QosFl
             node: node.to_owned(),
             status,
             capacity,
+            capacity_request_bytes: capacity.map(|_| {
+                let bytes = u128::from(learnt.request_units_permille) * u128::from(unit_bytes) / 1000;
+                u64::try_from(bytes).unwrap_or(u64::MAX)
+            }),
             promised,
             used,
             headroom: capacity.map(|capacity| capacity.saturating_sub(promised)),
             depth: learnt.depth.into(),
-            latency_us: learnt.latency / 1000,
-            quiet_latency_us: u64::try_from(u128::from(learnt.latency) / longer).unwrap_or(u64::MAX),
+            // What was measured is not 0, which says that nothing was.
+            latency_us: learnt.latency.div_ceil(1000),
+            quiet_latency_us: u64::try_from(u128::from(learnt.latency).div_ceil(longer)).unwrap_or(u64::MAX),
             waiting: report.waiting.into(),
             in_flight: report.in_flight.into(),
             flows,
@@ -100,10 +111,11 @@ fn issues(volumes: &[QosVolume]) -> Vec<Issue> {
         severity: Severity::Warning,
         subject: format!("volume {}", volume.volume),
         detail: format!(
-            "the QoS policies of those that use it promise {} IOPS together, and when more than it does was last asked of it it did {}: \
-             all minimums are then met to the same part",
+            "the QoS policies of those that use it promise {} IOPS together, and when more than it does was last asked of it it did {}, in requests \
+             of {}: all minimums are then met to the same part",
             volume.promised,
-            volume.capacity.unwrap_or_default()
+            volume.capacity.unwrap_or_default(),
+            human_bytes(volume.capacity_request_bytes.unwrap_or_default()),
         ),
         todo: "`holdfast qos volume list` shows what volumes do; lower minimums, or move what has them to another volume.".to_owned(), ..of_rule(FindingCode::QosOverpromised) }
     };
@@ -119,6 +131,7 @@ mod tests {
     fn queue(guid: u128, units: u64, promised: u64) -> QueueOf {
         let mut report = VolumeReport::default();
         (report.learnt.units, report.learnt.depth) = (units, 16);
+        report.learnt.request_units_permille = 2500;
         (report.learnt.latency, report.learnt.slowdown_permille) = (3_000_000, 1500);
         report.promised.units = promised;
         QueueOf { volume: "v".into(), guid: Some(Uuid::from_u128(guid)), report }
@@ -139,24 +152,32 @@ mod tests {
         ];
         let on = [1, 1, 2].map(|guid| Some(Uuid::from_u128(guid)));
         let queues = vec![queue(2, 0, 10), queue(1, 1000, 400)];
-        let volumes = volumes("n", queues, &on, &flows);
+        let volumes = volumes(("n", 8192), queues, &on, &flows);
         let first = &volumes[0];
         assert_eq!((first.status, first.used, first.flows), (FlowStatus::InsufficientThroughput, 150, 2));
         assert_eq!((first.capacity, first.promised, first.headroom), (Some(1000), 400, Some(600)));
+        assert_eq!(first.capacity_request_bytes, Some(20_480));
         assert_eq!((first.depth, first.latency_us, first.quiet_latency_us), (16, 3000, 2000));
         let second = &volumes[1];
         assert_eq!((second.used, second.capacity, second.headroom), (7, None, None), "nobody knows yet");
+        assert_eq!(second.capacity_request_bytes, None);
+        let mut quick = queue(3, 0, 0);
+        quick.report.learnt.latency = 700;
+        let quick = &super::volumes(("n", 8192), vec![quick, queue(4, 0, 0)], &[], &[])[0];
+        assert_eq!((quick.latency_us, quick.quiet_latency_us), (1, 1), "it is not unknown");
     }
 
     #[test]
     fn the_status_names_volumes_of_which_more_is_promised_than_they_do() {
-        let said = |units, promised| issues(&volumes("n", vec![queue(1, units, promised)], &[], &[])).len();
+        let said =
+            |units, promised| issues(&volumes(("n", 8192), vec![queue(1, units, promised)], &[], &[])).len();
         assert_eq!(said(1000, 1100), 1);
         assert_eq!(said(1000, 1040), 0, "that may be there");
         assert_eq!(said(0, 1_000_000), 0, "nobody knows yet");
-        let issue = &issues(&volumes("n", vec![queue(1, 1000, 2000)], &[], &[]))[0];
+        let issue = &issues(&volumes(("n", 8192), vec![queue(1, 1000, 2000)], &[], &[]))[0];
         assert!(
-            issue.detail.contains("promise 2000 IOPS") && issue.detail.contains("it did 1000"),
+            issue.detail.contains("promise 2000 IOPS")
+                && issue.detail.contains("it did 1000, in requests of 20.0 KiB"),
             "{issue:?}"
         );
     }
