@@ -11,7 +11,7 @@ use control_client::segment;
 use uuid::Uuid;
 
 use crate::context::Context;
-use crate::error::CliResult;
+use crate::error::{CliError, CliResult};
 use crate::units::parse_bytes;
 use show::{print_detail, print_flows, print_policies, print_settings, print_volumes};
 
@@ -45,10 +45,10 @@ pub(crate) enum Command {
     /// Change what holds for all disks.
     Set {
         /// Bytes that count as one normalised I/O, 1K to 4M.
-        #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+        #[arg(long, value_parser = unit, value_name = "BYTES")]
         unit_bytes: Option<u64>,
         /// Requests at a volume at once, 1 to 65536; others wait where minimums and shares count.
-        #[arg(long, value_name = "REQUESTS")]
+        #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..))]
         volume_depth: Option<u32>,
         /// How long a volume may take for a request, as 5ms or 400us, while a minimum would suffer by its being longer: fewer requests
         /// are let to it then. `auto`: twice as long as when it is quiet, which is learnt.
@@ -160,16 +160,40 @@ fn number_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
         // The API takes 0 for "none", which who writes 0 need not mean.
-        "0" => Err("0 would be nothing at all; use `none` for none".into()),
-        _ => text.parse().map_err(|_| format!("{text:?} is not a number of I/Os per second, nor `none`")),
+        _ => match text.parse() {
+            Ok(0) => Err("0 would be nothing at all; use `none` for none".into()),
+            Ok(number) => Ok(number),
+            Err(_) => Err(format!("{text:?} is not a number of I/Os per second, nor `none`")),
+        },
     }
 }
 
 fn bytes_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
-        "0" => Err("0 would be nothing at all; use `none` for none".into()),
-        _ => parse_bytes(text),
+        _ => match parse_bytes(text)? {
+            0 => Err("0 would be nothing at all; use `none` for none".into()),
+            bytes => Ok(bytes),
+        },
+    }
+}
+
+/// Bytes of which there are some.
+fn unit(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("0 bytes are no unit".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// What cannot be meant whatever there is on the node: a minimum above the maximum beside it. `none` and what is not said are no bound.
+fn refuse_nonsense(min_iops: Option<u64>, max_iops: Option<u64>) -> CliResult {
+    let bound = |given: Option<u64>| given.filter(|number| *number > 0);
+    match (bound(min_iops), bound(max_iops)) {
+        (Some(min), Some(max)) if min > max => Err(CliError::Usage(format!(
+            "a minimum of {min} IOPS is above its maximum of {max}; lower the minimum or raise the maximum"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -246,6 +270,7 @@ async fn policy(command: PolicyCommand, context: &Context) -> CliResult {
             context.show(&policy, |policy| print_detail(policy, nodes))
         }
         PolicyCommand::Create { name, kind, min_iops, max_iops, max_bandwidth, guid } => {
+            refuse_nonsense(min_iops, max_iops)?;
             // A new policy has nothing that `none` could take away.
             let [min_iops, max_iops, max_bandwidth] =
                 [min_iops, max_iops, max_bandwidth].map(|given| given.filter(|number| *number > 0));
@@ -254,6 +279,7 @@ async fn policy(command: PolicyCommand, context: &Context) -> CliResult {
             context.show(&policy, |policy| print_policies(std::slice::from_ref(policy)))
         }
         PolicyCommand::Set { policy, name, min_iops, max_iops, max_bandwidth } => {
+            refuse_nonsense(min_iops, max_iops)?;
             let update = QosPolicyUpdate { name, min_iops, max_iops, max_bandwidth };
             let path = format!("/qos/policies/{}", segment(&policy));
             let policy: QosPolicy = context.client.patch(&path, &update).await?;
