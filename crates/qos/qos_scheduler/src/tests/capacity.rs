@@ -190,7 +190,9 @@ fn what_a_volume_can_is_known_once_it_was_busy_for_a_while_and_by_which_requests
     assert_eq!(learnt.request_units_permille, 1000, "4 KiB count as one");
     drop(few);
     let mut volume = flash();
-    (0..4).for_each(|_| drop(volume.deep(Terms::default(), 64, 1 << 20)));
+    for _ in 0..4 {
+        volume.deep(Terms::default(), 64, 1 << 20);
+    }
     volume.run(5 * S);
     let learnt = volume.learnt();
     assert_eq!(learnt.request_units_permille, 128_000, "1 MiB counts as 128");
