@@ -262,6 +262,7 @@ async fn make(args: &Args, client: &Client) -> CliResult<Option<Demo>> {
             block_size: None,
             reserve: false,
             write_cache: false,
+            write_cache_in: None,
             map: vec![map],
         };
         client.post::<Lun>("/luns", &request).await?;

@@ -10,6 +10,7 @@ use control_client::{Query, segment};
 use crate::context::Context;
 use crate::error::CliResult;
 use crate::file::Place;
+use crate::lun_cache::{self, CacheArgs};
 use crate::pool::usage;
 use crate::share::Switch;
 use crate::table::{Table, or_dash, word};
@@ -52,6 +53,8 @@ pub(crate) enum Command {
         /// Acknowledge writes before they are durable, until the initiator flushes.
         #[arg(long)]
         write_cache: bool,
+        #[command(flatten)]
+        cache: Box<CacheArgs>,
         /// Show it at once to this initiator group.
         #[arg(long, group = "whom")]
         group: Option<String>,
@@ -230,6 +233,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let lun: Lun = client.get(&format!("/luns/{}", segment(&name))).await?;
             context.show(&lun, |lun| {
                 one(lun);
+                lun_cache::print(lun);
                 lun.reservations.iter().for_each(print_reservations);
             })
         }
@@ -243,6 +247,7 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             block_size,
             reserve,
             write_cache,
+            cache,
             group,
             everyone,
             target,
@@ -252,6 +257,10 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let (volume, path) = match image {
                 Some(image) => (Some(image.volume().to_owned()), Some(image.path().to_owned())),
                 None => (volume, path),
+            };
+            let (volume, write_cache_in) = match cache.wanted(volume) {
+                Ok(wanted) => wanted,
+                Err(why) => return usage(&why),
             };
             if size.is_none() && path.is_none() {
                 return usage(
@@ -272,10 +281,14 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
                 block_size,
                 reserve,
                 write_cache,
+                write_cache_in,
                 map,
             };
             let lun: Lun = client.post("/luns", &request).await?;
-            context.show(&lun, one)
+            context.show(&lun, |lun| {
+                one(lun);
+                lun_cache::warn(lun);
+            })
         }
         Command::Map { lun, whom: Whom { group, everyone }, target, number, read_only } => {
             let path = format!("/luns/{}/map", segment(&lun));
@@ -395,6 +408,9 @@ fn print_reservations(held: &LunReservations) {
 
 /// Whether writes are cached, and who may say so.
 fn cached(lun: &Lun) -> String {
+    if let Some(cache) = &lun.config.write_cache_in {
+        return lun_cache::place(cache).to_owned();
+    }
     let state = match (lun.caching, lun.config.write_cache) {
         (true, true) => "on",
         (true, false) => "on, by an initiator",

@@ -33,6 +33,7 @@ mod health;
 mod interrupt;
 mod job;
 mod lun;
+mod lun_cache;
 mod manual;
 mod net;
 mod node;

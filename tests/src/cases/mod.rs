@@ -5,6 +5,7 @@ mod alua;
 mod alua_guest;
 mod bad_input;
 mod bus;
+mod cached_lun;
 mod ceph;
 mod choosing_disks;
 mod cluster;

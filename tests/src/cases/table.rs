@@ -222,6 +222,13 @@ pub const CASES: &[Case] = &[
         run: image_lun::run,
     },
     Case {
+        name: "cached-lun",
+        about: "LUNs whose writes are kept in memory, with overflow and without: counters, a full cache, the file never written, kill -9",
+        ci: true,
+        guest: false,
+        run: cached_lun::run,
+    },
+    Case {
         name: "volume-check",
         about: "pool check and volume check name a damage made by hand in each structure",
         ci: true,

@@ -80,6 +80,9 @@ pub struct CacheConfig {
     /// machine's, at least 64 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_bytes: Option<u64>,
+    /// Bytes of memory for the write caches of LUNs that keep writes from their files; absent for an eighth of the machine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_bytes: Option<u64>,
 }
 
 impl CacheConfig {

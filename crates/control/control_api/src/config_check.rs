@@ -309,6 +309,7 @@ fn check_lun(lun: &LunConfig, groups: &BTreeSet<&str>, targets: &BTreeSet<&str>)
         return Err(wrong(format!("lun {}: the path {:?} must start with '/'.", lun.name, lun.path)));
     }
     lun.check_parents()?;
+    lun.check_write_cache()?;
     if !matches!(lun.block_size, 512 | 4096) {
         return Err(wrong(format!(
             "lun {}: its block size is 512 or 4096, not {}.",
@@ -359,6 +360,7 @@ mod tests {
                 reason: "migration".into(),
                 write_cache: true,
                 initiator_write_cache: true,
+                write_cache_in: None,
                 map: vec![MapConfig {
                     target: "iqn.2026-01.io.holdfast:demo".into(),
                     number: 16383,

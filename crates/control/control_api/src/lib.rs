@@ -48,6 +48,7 @@ mod iscsi;
 mod job;
 mod listener;
 mod lun;
+mod lun_cache;
 mod lun_numbers;
 mod lun_places;
 mod lun_reservations;
@@ -119,6 +120,10 @@ pub use iscsi::{
 pub use job::{Job, JobKind, JobState};
 pub use listener::Listener;
 pub use lun::{Lun, LunConfig, LunCreate, LunForget, LunFormat, LunMap, LunState, LunUpdate, MapConfig};
+pub use lun_cache::{
+    LunWriteCache, LunWriteCacheNow, WRITE_CACHE_BYTES, WRITE_CACHE_MIN_BYTES, WriteCacheDiscard,
+    WriteCachePlace,
+};
 pub use lun_numbers::SharedNumber;
 pub use lun_reservations::{LunReservations, Registrant, ReservationKind};
 pub use node_disk::{NodeDisk, is_network_disk, is_unit};
@@ -133,8 +138,8 @@ pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
 pub use pool_home::check_home;
 pub use problem::{Code, Problem};
 pub use qos::{
-    QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSubject, QosUpdate,
-    QosVolume,
+    QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyDetail, QosPolicyRemove, QosPolicyUpdate,
+    QosSubject, QosUpdate, QosVolume,
 };
 pub use qos_policy::{Assignment, FlowStatus, Place, PlaceKind, Policies, Policy, PolicyKind, QosSettings};
 pub use quota::{OwnerQuota, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Code, LunReservations, Problem};
+use crate::{Code, LunReservations, LunWriteCache, LunWriteCacheNow, Problem};
 
 /// Whether a LUN is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -97,6 +97,9 @@ pub struct LunConfig {
     /// Initiators with a mapping that is not read-only may turn the write cache on and off, for all (MODE SELECT).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub initiator_write_cache: bool,
+    /// What is written is kept elsewhere and never reaches the file: it is lost, flushed or not, when that is given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache_in: Option<LunWriteCache>,
     /// Where it is seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub map: Vec<MapConfig>,
@@ -119,8 +122,25 @@ impl LunConfig {
             reason: String::new(),
             write_cache: false,
             initiator_write_cache: false,
+            write_cache_in: None,
             map: Vec::new(),
         }
+    }
+
+    /// # Errors
+    /// When what it says of its write cache cannot be.
+    pub(crate) fn check_write_cache(&self) -> Result<(), Problem> {
+        let Some(cache) = &self.write_cache_in else { return Ok(()) };
+        let wrong = |why: &str| {
+            Problem::new(Code::InvalidRequest, format!("lun {}: {why}.", self.name))
+                .todo("`holdfast lun create --help` has all kinds of write caches.")
+        };
+        if self.write_cache || self.initiator_write_cache {
+            return Err(wrong(
+                "its writes are cached until they are given up, so that nobody turns `write_cache` on or off",
+            ));
+        }
+        cache.check().map_err(wrong)
     }
 
     /// # Errors
@@ -160,6 +180,9 @@ pub struct Lun {
     /// Whether writes are acknowledged now before they are durable, whoever turned that on.
     #[serde(default)]
     pub caching: bool,
+    /// What its write cache has and does, where it has one that gives up what is written; absent where another node serves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache_now: Option<LunWriteCacheNow>,
     /// What initiators have reserved of it; absent where nobody has, or another node serves it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservations: Option<LunReservations>,
@@ -202,6 +225,9 @@ pub struct LunCreate {
     /// Writes may be acknowledged before they are durable, until the initiator flushes.
     #[serde(default)]
     pub write_cache: bool,
+    /// Keep what is written elsewhere, and give it up in the end: the file is read and never written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cache_in: Option<LunWriteCache>,
     /// Where it is seen at once.
     #[serde(default)]
     pub map: Vec<LunMap>,
@@ -278,4 +304,24 @@ pub struct LunUpdate {
     /// The LUN's name, repeated; needed when the new size is smaller, or initiators are connected to a LUN that gets another file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_that_are_given_up_are_always_cached() {
+        let mut lun = LunConfig::new("l", "v", "/l");
+        lun.write_cache_in = serde_json::from_str(r#"{"place":"ram"}"#).expect("a cache");
+        assert_eq!(lun.check_write_cache(), Ok(()));
+        lun.write_cache = true;
+        assert!(lun.check_write_cache().is_err());
+        lun.write_cache = false;
+        lun.write_cache_in = serde_json::from_str(r#"{"place":"own-disk"}"#).expect("a cache");
+        assert!(
+            lun.check_write_cache()
+                .is_err_and(|problem| problem.detail.contains("lun l: its write cache needs"))
+        );
+    }
 }

@@ -424,6 +424,8 @@ pub struct Backends {
     pub fence: Arc<dyn DiskFence>,
     /// The cache that volumes share.
     pub cache: Arc<ReadCache>,
+    /// Memory that the write caches of LUNs share.
+    pub write_caches: write_cache::Budget,
     /// Memory for the requests of all clients that are under way.
     pub budget: Budget,
     /// iSCSI.

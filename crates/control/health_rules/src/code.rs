@@ -55,6 +55,7 @@ codes! {
     LunNumberShared "lun-number-shared" "Several LUNs are mapped to an initiator under one number; it sees one of them.",
     LunOffline "lun-offline" "Somebody has made a LUN offline or read-only.",
     LunReservedAway "lun-reserved-away" "A LUN is reserved by a host that does not see it any more, which keeps others off.",
+    LunWriteCache "lun-write-cache" "The write cache of a LUN that gives up what is written is full, or cannot use its overflow file.",
     NodeAway "node-away" "A node of the cluster does not take part, or is not heard of.",
     NodeDisksAway "node-disks-away" "Disks of a pool are away with their node.",
     NodePaused "node-paused" "A node takes no pools, or gives them away.",

@@ -29,6 +29,7 @@ mod reservations;
 mod shares;
 mod space;
 mod stall;
+mod write_caches;
 
 use control_api::{Issue, Severity};
 
@@ -44,6 +45,7 @@ pub use reservations::of_reservations;
 pub use shares::of_shares_of_nobody;
 pub use space::{no_room, of_fullness, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
+pub use write_caches::of_write_caches;
 
 /// An issue of a rule, of which nothing is said yet.
 #[must_use]

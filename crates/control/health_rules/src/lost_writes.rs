@@ -15,6 +15,20 @@ pub fn of_lost_writes(luns: &[Lun]) -> Vec<Issue> {
         let named: Vec<&str> = lun.lost_writes.iter().take(NAMED).map(String::as_str).collect();
         let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
         let name = &lun.config.name;
+        if count > 0 && lun.config.write_cache_in.is_some() {
+            return Some(issue(
+                FindingCode::LunLostWrites,
+                Severity::Error,
+                format!("LUN {name}"),
+                format!(
+                    "all that {}{more} had written to its write cache was given up, as is meant for it when the node stops",
+                    named.join(", ")
+                ),
+                format!(
+                    "Start these hosts anew: one that has run on has in memory what the LUN has no more. Each of them is told once, with its next flush, which fails. Of one that was off then: `holdfast lun forget-lost-writes {name}` before it starts."
+                ),
+            ));
+        }
         (count > 0).then(|| {
             issue(
                 FindingCode::LunLostWrites,
@@ -48,6 +62,7 @@ mod tests {
             allocated_bytes: 0,
             serving: LunState::Online,
             caching: true,
+            write_cache_now: None,
             reservations: None,
             lost_writes: (0..lost).map(|number| format!("iqn.h{number}")).collect(),
             problem: None,

@@ -42,6 +42,7 @@ mod tests {
             allocated_bytes: 0,
             serving: LunState::Online,
             caching: false,
+            write_cache_now: None,
             lost_writes: Vec::new(),
             reservations,
             problem: None,

@@ -76,6 +76,7 @@ fn main() {
         product: "memory".into(),
         block_size,
         initiator_write_cache: false,
+        discards_writes: false,
         keep_reservations: false,
         write_cache: false,
         port_groups: vec![scsi_disk::PortGroup::optimized(1)],

@@ -135,6 +135,10 @@ impl LogicalUnit {
     /// Flushes; the first part says whether anything was cached. When that may be lost, every nexus but `teller`, which is
     /// told by whoever calls, is to learn of it.
     pub(crate) async fn flush_cached(&self, teller: Option<u64>) -> (bool, Result<(), StoreError>) {
+        if self.config.discards_writes {
+            // What was cached may be lost still, flushed or not.
+            return (false, self.backing().flush().await);
+        }
         // Not forgotten before the flush has ended: who waits for it may go, and it may fail then.
         let written = self.cached.written();
         let flushed = self.backing().flush().await;

@@ -30,6 +30,10 @@ impl LogicalUnit {
         command: &ScsiCommand,
         permit: Option<Permit>,
     ) -> Outcome {
+        if self.config.discards_writes && cdb.effect == Effect::Write {
+            // Also by commands that are durable elsewhere: whoever changes something here has that to lose.
+            self.durability(caller.nexus.id, false).await?;
+        }
         match cdb.op {
             op if op.is_reservation_command() => {
                 self.reservation_command(caller, task, cdb, &command.data_out).await

@@ -2,6 +2,7 @@
 
 use aligned_buffer::IoBuf;
 use block_device::Durability;
+use scsi_core::ScsiStatus;
 use scsi_defs::{Sense, asc};
 
 use crate::reply::Failure;
@@ -22,20 +23,34 @@ impl LogicalUnit {
 
     /// When a write of a nexus is durable. One is cached only when it is known to who opens the unit next, whatever becomes of this one,
     /// that the nexus has something to lose; it stays known while what comes with it is kept.
-    pub(crate) async fn durability(&self, nexus: u64, fua: bool) -> (Durability, Option<Caching<'_>>) {
+    ///
+    /// Of a unit that discards what is written none is durable, whoever asks for that.
+    ///
+    /// # Errors
+    /// Where none can be durable, and that its nexus has something to lose cannot be made known: it is to come again.
+    pub(crate) async fn durability(
+        &self,
+        nexus: u64,
+        fua: bool,
+    ) -> Result<(Durability, Option<Caching<'_>>), Failure> {
+        let discards = self.config.discards_writes;
         loop {
             {
                 let inner = self.inner.lock();
-                if fua || !inner.mode.write_cache {
-                    return (Durability::Durable, None);
+                if !discards && (fua || !inner.mode.write_cache) {
+                    return Ok((Durability::Durable, None));
                 }
                 if inner.nexuses.get(&nexus).is_some_and(|entry| entry.named) {
                     // Under the lock: whoever takes names out of the row sees it, or has done so before.
-                    return (Durability::Volatile, Some(self.cached.begin()));
+                    return Ok((Durability::Volatile, Some(self.cached.begin())));
                 }
             }
             if !self.name(nexus).await {
-                return (Durability::Durable, None);
+                return if discards {
+                    Err(Failure::Status(ScsiStatus::Busy))
+                } else {
+                    Ok((Durability::Durable, None))
+                };
             }
         }
     }

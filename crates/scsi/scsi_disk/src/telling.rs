@@ -90,8 +90,13 @@ impl LogicalUnit {
         {
             return false;
         }
-        if let Some(entry) = self.inner.lock().nexuses.get_mut(&nexus) {
+        let mut inner = self.inner.lock();
+        if let Some(entry) = inner.nexuses.get_mut(&nexus) {
             entry.named = true;
+            if self.config.discards_writes {
+                let host = entry.port.initiator_name().to_owned();
+                inner.wrote.insert(host);
+            }
         }
         true
     }
@@ -148,6 +153,15 @@ impl LogicalUnit {
     /// now has lost nothing of theirs. For whoever serves it, now and then.
     pub async fn rest(&self) {
         let _one = self.naming.lock().await;
+        if self.config.discards_writes {
+            // Who has written loses that when it ends, at rest or not; who has not, and has been told, need not be named.
+            let mut losses = self.not_told();
+            losses.0.extend(self.inner.lock().wrote.iter().cloned());
+            if !self.is_kept(&losses) {
+                let _ = self.keep(losses).await;
+            }
+            return;
+        }
         let written = self.cached.written();
         let before = self.cached_before.swap(written, Ordering::AcqRel);
         if before != written || self.cached.is_any() || self.cached.is_under_way() {

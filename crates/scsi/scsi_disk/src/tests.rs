@@ -17,6 +17,7 @@ use crate::*;
 mod access;
 mod cleared;
 mod counting;
+mod discards;
 mod dropped;
 mod flows;
 mod going_on;
@@ -75,6 +76,7 @@ fn unit_config() -> UnitConfig {
         block_size: 512,
         write_cache: false,
         initiator_write_cache: true,
+        discards_writes: false,
         keep_reservations: false,
         port_groups: vec![PortGroup::optimized(1)],
     }

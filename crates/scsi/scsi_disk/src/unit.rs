@@ -43,6 +43,9 @@ pub struct UnitConfig {
     pub write_cache: bool,
     /// Whether initiators may turn that on and off (MODE SELECT); what they saved then counts.
     pub initiator_write_cache: bool,
+    /// Whether what is written is gone with the unit, flushed or not: writes are cached always, and whoever has written is told of the loss when
+    /// the unit is opened next, by its next flush.
+    pub discards_writes: bool,
     /// Whether reservations outlive the node that serves it, also where no initiator asks for that (APTPL): another one goes on, and
     /// initiators see no loss of power.
     pub keep_reservations: bool,
@@ -96,6 +99,8 @@ pub(crate) struct Inner {
     pub(crate) kept_losses: Losses,
     /// The row may have been changed or not: a change of it was begun, and its end is not known.
     pub(crate) losses_unsure: bool,
+    /// Hosts that have written to a unit which discards that, since it was opened: the row goes on naming them.
+    pub(crate) wrote: BTreeSet<String>,
     pub(crate) port_groups: Vec<PortGroup>,
     pub(crate) state: UnitState,
     pub(crate) stopped: bool,
@@ -167,6 +172,8 @@ impl LogicalUnit {
                 mode.write_cache = cache.on;
             }
         }
+        // Truly so, whatever else is said: none of it is ever durable.
+        mode.write_cache |= config.discards_writes;
         let sanitize = match load(b's').await? {
             Some(row) => Sanitize::decode(&row).ok_or("the stored state of SANITIZE is damaged")?,
             None => Sanitize::Idle,
@@ -190,6 +197,7 @@ impl LogicalUnit {
             untold,
             kept_losses,
             losses_unsure: false,
+            wrote: BTreeSet::new(),
             port_groups: config.port_groups.clone(),
             state: UnitState::Online,
             stopped: false,

@@ -143,6 +143,7 @@ fn config() -> UnitConfig {
         block_size: 512,
         write_cache: false,
         initiator_write_cache: false,
+        discards_writes: false,
         keep_reservations: false,
         port_groups: vec![PortGroup::optimized(33)],
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use control_api::{Code, LunReservations, PortalInfo, Problem, Session};
+use control_api::{Code, LunReservations, LunWriteCacheNow, PortalInfo, Problem, Session};
 use observe::IoTotals;
 use qos_gate::{FlowReport, VolumeReport};
 use scsi_disk::{Forward, PortGroup, TargetDevice};
@@ -123,6 +123,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     }
     /// The images that LUNs which are served are made of, by name.
     fn images(&self) -> Vec<(String, ImageNow)> {
+        Vec::new()
+    }
+    /// Write caches that keep writes from the files of LUNs which are served, by name.
+    fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
         Vec::new()
     }
     /// Initiators of LUNs that are served here which have not been told yet that writes they had cached may be lost, by the LUN's name.

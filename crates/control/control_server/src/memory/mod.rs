@@ -66,6 +66,7 @@ impl Machine {
             owner: Arc::new(owner::Epochs(self.clone())),
             fence: Arc::new(fence::Fence(self.clone())),
             cache: read_cache::ReadCache::new(0),
+            write_caches: write_cache::Budget::new(0),
             budget: Budget::default(),
             iscsi: Arc::new(MemoryIscsi::default()),
             smb: Arc::new(MemorySmb::default()),

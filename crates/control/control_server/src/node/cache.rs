@@ -27,6 +27,7 @@ impl Node {
         }
         let requests = config.cache.request_bytes.unwrap_or_else(unsaid);
         self.backends.budget.resize(usize::try_from(requests).unwrap_or(usize::MAX));
+        self.backends.write_caches.set_total(config.cache.write_bytes.unwrap_or_else(unsaid));
         let volumes: Vec<_> = {
             let volumes = self.volumes.lock();
             let open =

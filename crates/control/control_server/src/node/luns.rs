@@ -50,6 +50,7 @@ impl Node {
         let serving = if lost { LunState::Offline } else { config.state };
         let problem = problem.or_else(|| impaired.map(|impaired| impaired.why.clone()));
         let caching = served.caching.contains(&config.name);
+        let write_cache_now = served.caches.get(&config.name).cloned();
         let reservations = served.reservations.get(&config.name).cloned();
         let lost_writes = served.lost_writes.get(&config.name).cloned().unwrap_or_default();
         Lun {
@@ -58,6 +59,7 @@ impl Node {
             allocated_bytes: allocated,
             serving,
             caching,
+            write_cache_now,
             reservations,
             lost_writes,
             problem,
@@ -122,6 +124,7 @@ impl Node {
             parents_anywhere: request.parents_anywhere,
             block_size: request.block_size.unwrap_or(512),
             write_cache: request.write_cache,
+            write_cache_in: request.write_cache_in.clone(),
             ..LunConfig::new(
                 &request.name,
                 &volume,

@@ -55,6 +55,7 @@ impl Node {
         if request.reserve && lun.format == LunFormat::Vhdx {
             return Err(super::lun_images::cannot_reserve());
         }
+        refuse_of_cached(lun, request)?;
         let does = match request.state.filter(|state| *state != lun.state) {
             Some(LunState::Offline) => "is not served any more: requests of its hosts fail",
             Some(LunState::ReadOnly) if lun.state == LunState::Online => {
@@ -70,6 +71,27 @@ impl Node {
             [format!("LUN {} {does}.", lun.name)].into_iter().chain(users).collect()
         })
     }
+}
+
+/// Refuses what a LUN cannot have whose writes never reach its file.
+fn refuse_of_cached(lun: &LunConfig, request: &LunUpdate) -> Result<(), Problem> {
+    if lun.write_cache_in.is_none() {
+        return Ok(());
+    }
+    let wrong = |what: &str| {
+        Problem::new(
+            Code::InvalidRequest,
+            format!("LUN {} is read from its file and never written there: {what}.", lun.name),
+        )
+        .todo("`holdfast lun delete --keep-file`, and make it anew.")
+    };
+    if request.size_bytes.is_some() || request.reserve {
+        return Err(wrong("its size is that of the file"));
+    }
+    if request.write_cache.is_some() || request.initiator_write_cache.is_some() {
+        return Err(wrong("its writes are cached until they are given up"));
+    }
+    Ok(())
 }
 
 /// Takes a mapping of a LUN away.

@@ -79,6 +79,7 @@ impl Node {
             health_rules::of_reservations(&luns, &|lun, initiator| shown(config, lun, initiator))
         }));
         issues.extend(health_rules::of_lost_writes(&luns));
+        issues.extend(health_rules::of_write_caches(&luns));
         issues.extend(health_rules::of_portals(&portals));
         issues.extend(self.config.with(super::chap::issues));
         issues.extend(self.config.with(lun_numbers::issues));

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_api::{
-    AuthConfig, Code, Config, GroupConfig, LunReservations, PortalConfig, PortalInfo, Problem, Protocol,
-    Session, TargetConfig,
+    AuthConfig, Code, Config, GroupConfig, LunReservations, LunWriteCacheNow, PortalConfig, PortalInfo,
+    Problem, Protocol, Session, TargetConfig,
 };
 use iscsi_protocol::IscsiName;
 use iscsi_protocol::chap::{ChapUser, Secret};
@@ -73,6 +73,10 @@ pub trait UnitBackend: Send + Sync + 'static {
     fn clear_reservations<'a>(&'a self, lun: &'a str) -> Work<'a, LunReservations>;
     /// The images that units are made of, by the LUN's name.
     fn images(&self) -> Vec<(String, ImageNow)>;
+    /// Write caches of units that keep writes from their files, by the LUN's name.
+    fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
+        Vec::new()
+    }
     /// Gives the disk in a unit's image another size.
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()>;
     /// Holds the images of these LUNs as they are; see [`IscsiBackend::hold_images`].
@@ -413,6 +417,10 @@ impl IscsiBackend for Iscsi {
 
     fn reservations(&self) -> Vec<(String, LunReservations)> {
         self.units.reservations()
+    }
+
+    fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
+        self.units.caches()
     }
 
     fn lost_writes(&self) -> Vec<(String, Vec<String>)> {

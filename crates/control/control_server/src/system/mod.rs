@@ -77,9 +77,16 @@ pub(crate) fn backends(
     // How large it may be, the configuration says.
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
+    let write_caches = write_cache::Budget::new(0);
     let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
     let memory = images::memory(&budget);
-    let units = Arc::new(SystemUnits::new(shards.clone(), clock.clone(), gates.clone(), memory));
+    let units = Arc::new(SystemUnits::new(
+        shards.clone(),
+        clock.clone(),
+        gates.clone(),
+        memory,
+        write_caches.clone(),
+    ));
     let bus = bus.map(|place| Bus::new(place, data, shards.clone())).transpose()?;
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
@@ -91,6 +98,7 @@ pub(crate) fn backends(
         owner: Arc::new(ownership),
         fence: Arc::new(fence),
         cache,
+        write_caches,
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.for_service())?),
         budget,
         smb,

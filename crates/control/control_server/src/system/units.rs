@@ -1,6 +1,7 @@
 //! Logical units: files of volumes as SCSI disks, and which target shows which of them to whom.
 
 mod apply;
+mod cached;
 mod file;
 mod held;
 mod medium;
@@ -14,7 +15,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use block_device::BlockDevice as _;
-use control_api::{Code, LunConfig, LunFormat, LunReservations, LunState, Problem};
+use control_api::{
+    Code, LunConfig, LunFormat, LunReservations, LunState, LunWriteCache, LunWriteCacheNow, Problem,
+};
 use file_store::{FileId, OpenFile};
 use observe::IoTotals;
 use parking_lot::Mutex;
@@ -50,6 +53,7 @@ struct Identity {
     format: LunFormat,
     parents_anywhere: bool,
     block_size: u32,
+    write_cache_in: Option<LunWriteCache>,
 }
 
 /// A unit in service.
@@ -93,6 +97,8 @@ pub(super) struct SystemUnits {
     gates: Arc<Gates>,
     /// Of which images hold some.
     memory: Arc<dyn Memory>,
+    /// Of which write caches have theirs.
+    caches: write_cache::Budget,
     state: Mutex<State>,
     /// Brings commands for units of other nodes there; nothing on a node of its own.
     forward: OnceLock<Arc<dyn Forward>>,
@@ -109,17 +115,24 @@ impl SystemUnits {
         clock: Arc<dyn Clock>,
         gates: Arc<Gates>,
         memory: Arc<dyn Memory>,
+        caches: write_cache::Budget,
     ) -> Self {
         Self {
             shards,
             clock,
             gates,
             memory,
+            caches,
             state: Mutex::default(),
             forward: OnceLock::new(),
             waiting: Arc::default(),
             turns: Mutex::default(),
         }
+    }
+
+    /// What a unit's medium is to be.
+    fn source(&self, lun: &LunConfig, volume: &Arc<dyn VolumeHandle>) -> Source {
+        Source::of(lun, volume, self.memory.clone(), &self.caches)
     }
 
     /// Opens a LUN's file as a unit.
@@ -133,16 +146,16 @@ impl SystemUnits {
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<Entry, Refused> {
         let config = self.unit_config(&identity, lun, groups);
-        let (source, name) = (Source::of(lun, &volume, self.memory.clone()), lun.name.clone());
+        let (source, name) = (self.source(lun, &volume), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
         let opened = self.shards.run(volume.shard(), move || async move {
-            let medium = match source.open(&served, kept).await {
+            let mut medium = match source.open(&served, kept).await {
                 Ok(medium) => medium,
                 Err(failed) => return Ok(Err(failed)),
             };
             let disk = Arc::<Disk>::default();
-            disk.is_of(&medium);
+            disk.is_of(&mut medium);
             let store = Arc::new(VolumeReservations(source.store.clone()));
             let opened = LogicalUnit::open(config, medium.backing, store).await;
             match &opened {
@@ -180,6 +193,7 @@ impl SystemUnits {
             product: PRODUCT.into(),
             block_size: identity.block_size,
             write_cache: lun.write_cache,
+            discards_writes: lun.write_cache_in.is_some(),
             initiator_write_cache: lun.initiator_write_cache,
             // Another node may go on with it, and initiators see no loss of power then.
             keep_reservations: self.forward.get().is_some(),
@@ -202,15 +216,15 @@ impl SystemUnits {
         volume: &Arc<dyn VolumeHandle>,
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<(Watch, FileId), Refused> {
-        let source = Source::of(lun, volume, self.memory.clone());
+        let source = self.source(lun, volume);
         let (watch, watched) = watch();
         let served = self.served_of(volume);
         let attached = self.shards.run(volume.shard(), move || async move {
-            let medium = match source.open(&served, kept).await {
+            let mut medium = match source.open(&served, kept).await {
                 Ok(medium) => medium,
                 Err(failed) => return Ok(Err(failed)),
             };
-            disk.is_of(&medium);
+            disk.is_of(&mut medium);
             unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
             shard_runtime::spawn_local(watch_medium(unit, source, disk, watched));
             Ok(Ok(medium.file.file()))
@@ -264,27 +278,6 @@ impl SystemUnits {
         unit.set_state(state);
         let disk = Arc::default();
         Ok(Entry { identity, pool, volume: None, file: None, away: false, unit, disk, watch: None, kept })
-    }
-
-    /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
-    async fn set_write_cache(&self, lun: &LunConfig, unit: Arc<LogicalUnit>) -> Result<(), Problem> {
-        let same = unit.write_cache_policy() == (lun.write_cache, lun.initiator_write_cache);
-        if same && !unit.owes_its_mode() {
-            return Ok(());
-        }
-        let shard = {
-            let state = self.state.lock();
-            let volume = state.units.get(&lun.name).and_then(|entry| entry.volume.as_ref());
-            volume.map_or(0, |volume| volume.shard())
-        };
-        let (name, on, by_initiators) = (lun.name.clone(), lun.write_cache, lun.initiator_write_cache);
-        let set = self.shards.run(shard, move || async move {
-            if let Err(error) = unit.set_write_cache(on, by_initiators).await {
-                tracing::warn!(lun = name, %error, "the write cache was changed, but not all of it is durable");
-            }
-            Ok(())
-        });
-        set.await
     }
 
     /// Closes units, on the shards of their files, and waits for that: whoever removes a file, makes a unit of it anew or gives the
@@ -449,6 +442,10 @@ impl UnitBackend for SystemUnits {
                 .then(|| ImageNow { size_bytes: size.unwrap_or_default(), problem })
         };
         state.units.iter().filter_map(|(name, entry)| Some((name.clone(), now(entry)?))).collect()
+    }
+
+    fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
+        self.caches_now()
     }
 
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {

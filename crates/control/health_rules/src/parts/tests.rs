@@ -95,6 +95,7 @@ fn lun(serving: LunState, problem: Option<&str>) -> Lun {
         allocated_bytes: 0,
         serving,
         caching: false,
+        write_cache_now: None,
         lost_writes: Vec::new(),
         reservations: None,
         problem: problem.map(str::to_owned),

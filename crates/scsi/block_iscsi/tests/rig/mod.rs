@@ -152,6 +152,7 @@ impl Rig {
             block_size: make.block,
             write_cache: make.write_cache,
             initiator_write_cache: true,
+            discards_writes: false,
             keep_reservations: false,
             port_groups: vec![scsi_disk::PortGroup::optimized(1)],
         };

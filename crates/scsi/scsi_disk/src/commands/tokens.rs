@@ -161,7 +161,7 @@ impl LogicalUnit {
             for (offset, len) in targets {
                 let _permit = self.step(caller, task, cdb, Kind::Write, 0).await?;
                 self.tokens.changing(offset, len);
-                let (durability, _caching) = self.durability(caller.nexus.id, false).await;
+                let (durability, _caching) = self.durability(caller.nexus.id, false).await?;
                 self.backing().write_zeroes(offset, len, durability).await?;
                 self.settle(durability).await?;
                 ended.blocks += len / self.block();

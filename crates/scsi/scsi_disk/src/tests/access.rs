@@ -108,6 +108,7 @@ async fn a_unit(id: u8, rows: &Arc<Rows>) -> (Arc<LogicalUnit>, Arc<MemoryDisk>)
         block_size: 512,
         write_cache: false,
         initiator_write_cache: true,
+        discards_writes: false,
         keep_reservations: false,
         port_groups: vec![PortGroup::optimized(1)],
     };

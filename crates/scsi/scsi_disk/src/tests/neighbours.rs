@@ -22,6 +22,7 @@ async fn unit_with(id: [u8; 16], rows: Arc<Rows>, cache: (bool, bool)) -> Arc<Lo
         block_size: 512,
         write_cache: cache.0,
         initiator_write_cache: cache.1,
+        discards_writes: false,
         keep_reservations: false,
         port_groups: vec![PortGroup::optimized(1)],
     };

@@ -360,7 +360,7 @@ fn nobody_rests_while_a_command_is_under_way() {
     run_quickly(async {
         let rig = caching(disk()).await;
         assert!(good(&rig.send(0, 1, &WRITE, &[5; 512]).await));
-        let (_, caching) = rig.unit.durability(1, false).await;
+        let Ok((_, caching)) = rig.unit.durability(1, false).await else { panic!("refused") };
         assert!(caching.is_some() && good(&rig.send(1, 1, &SYNC, &[]).await));
         let rests = async || {
             rig.unit.rest().await;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control_api::LunReservations;
+use control_api::{LunReservations, LunWriteCacheNow};
 
 use crate::backend::ImageNow;
 use crate::node::Node;
@@ -13,6 +13,8 @@ pub(super) struct Served {
     pub(super) caching: BTreeSet<String>,
     /// Images that LUNs are made of, by the LUN's name.
     pub(super) images: BTreeMap<String, ImageNow>,
+    /// What keeps writes from their files, by the LUN's name.
+    pub(super) caches: BTreeMap<String, LunWriteCacheNow>,
     /// What initiators have reserved, by the LUN's name.
     pub(super) reservations: BTreeMap<String, LunReservations>,
     /// Who is to be told of lost writes, by the LUN's name.
@@ -29,6 +31,7 @@ impl Node {
         Served {
             caching,
             images: self.backends.iscsi.images().into_iter().collect(),
+            caches: self.backends.iscsi.caches().into_iter().collect(),
             reservations,
             lost_writes,
         }

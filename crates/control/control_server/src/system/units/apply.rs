@@ -41,6 +41,7 @@ fn identity(lun: &LunConfig) -> Option<Identity> {
         format: lun.format,
         parents_anywhere: lun.parents_anywhere,
         block_size: lun.block_size,
+        write_cache_in: lun.write_cache_in.clone(),
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_api::{Code, Problem};
-use file_store::{Access, FileId, FileStore, OpenFile};
+use file_store::{Access, FileId, FileStore, OpenFile, Share};
 use scsi_disk::LogicalUnit;
 use tokio::sync::oneshot;
 
@@ -76,9 +76,10 @@ pub(super) async fn end_watch(watch: Option<Watch>) {
 pub(super) async fn open_file(
     store: &Arc<dyn FileStore>,
     path: &str,
+    (access, share): (Access, Share),
     served: &BTreeMap<FileId, String>,
 ) -> Result<Arc<dyn OpenFile>, Problem> {
-    let open = files::open_shared(&**store, path, Access::READ_WRITE, files::KEPT).await?;
+    let open = files::open_shared(&**store, path, access, share).await?;
     if let Some(other) = served.get(&open.file()) {
         return Err(Problem::new(Code::InUse, format!("its file {path} is served as LUN {other} already")));
     }

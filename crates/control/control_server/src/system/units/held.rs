@@ -45,7 +45,9 @@ impl SystemUnits {
             let state = self.state.lock();
             for lun in luns {
                 let Some(entry) = state.units.get(&lun) else { continue };
-                if let (Some(volume), Some(image)) = (&entry.volume, entry.disk.image()) {
+                // One that writes are kept from is whole.
+                let is_written = entry.disk.cache_now().is_none();
+                if let (Some(volume), Some(image), true) = (&entry.volume, entry.disk.image(), is_written) {
                     open.push((lun, volume.shard(), image));
                 }
             }

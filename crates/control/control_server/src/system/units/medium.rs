@@ -12,15 +12,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
-use block_device::{BlockDevice, BlockErrorKind, BlockFuture, Durability, Geometry};
-use control_api::{Code, LunConfig, LunFormat, Problem};
-use file_store::{FileId, FileStore, OpenFile};
+use block_device::{BlockDevice, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
+use control_api::{Code, LunConfig, LunFormat, LunWriteCacheNow, Problem};
+use file_store::{Access, FileId, FileStore, OpenFile};
 use parking_lot::Mutex;
 use scsi_disk::{Backing, DeviceBacking, FileBacking, LogicalUnit, VolumeReservations};
 use vhdx::{Image, Memory, Mode};
+use write_cache::{Budget, FileBase};
 
+use super::cached::{self, Cached, Caching};
 use super::file::{Failed, Watched, open_file, rests, watch_size};
 use crate::backend::VolumeHandle;
+use crate::files;
 use crate::images::parentage::{Link, Parentage};
 use crate::images::{self, ImagePlace};
 
@@ -29,6 +32,12 @@ const OPEN_AGAIN: Duration = Duration::from_secs(1);
 /// How long what initiators write into a write cache is in this process only, where it is the first of its block: what a node that is
 /// killed takes with it, while its disks have all of a unit that is a file.
 const SETTLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Bytes of a block of a file that writes are kept from, whatever those of its unit.
+const SECTOR: u32 = 512;
+
+/// What a unit writes to, and what keeps that from its file.
+type Laid = (Arc<dyn Backing>, (Cached, Arc<dyn FileStore>));
 
 /// What the medium of a unit is.
 pub(super) struct Source {
@@ -41,6 +50,8 @@ pub(super) struct Source {
     pub(super) image: Option<ImagePlace>,
     block_size: u32,
     name: String,
+    /// How writes are kept from it, if they are.
+    caching: Option<Caching>,
 }
 
 /// The image of a unit, if it is made of one.
@@ -49,6 +60,8 @@ pub(super) struct Disk {
     image: Mutex<Option<Arc<Image>>>,
     /// Its file, then those of its parents. Dropped on the shard of their volume.
     files: Mutex<Vec<Arc<dyn OpenFile>>>,
+    /// What keeps writes from it, and where its overflow file is.
+    cached: Mutex<Option<(Cached, Arc<dyn FileStore>)>>,
     problem: Mutex<Option<String>>,
 }
 
@@ -58,6 +71,7 @@ pub(super) struct Medium {
     pub(super) file: Arc<dyn OpenFile>,
     image: Option<Arc<Image>>,
     parents: Vec<Arc<dyn OpenFile>>,
+    cached: Option<(Cached, Arc<dyn FileStore>)>,
 }
 
 /// An image in which what was unmapped stays so, as in a file of a volume: a unit does not flush after it.
@@ -101,7 +115,12 @@ impl BlockDevice for Durably {
 }
 
 impl Source {
-    pub(super) fn of(lun: &LunConfig, volume: &Arc<dyn VolumeHandle>, memory: Arc<dyn Memory>) -> Self {
+    pub(super) fn of(
+        lun: &LunConfig,
+        volume: &Arc<dyn VolumeHandle>,
+        memory: Arc<dyn Memory>,
+        caches: &Budget,
+    ) -> Self {
         let (store, parentage) = (volume.store(), volume.parentage());
         let (path, parents_anywhere) = (lun.path.clone(), lun.parents_anywhere);
         let image = (lun.format == LunFormat::Vhdx).then_some(ImagePlace { path, parents_anywhere });
@@ -113,6 +132,7 @@ impl Source {
             image,
             block_size: lun.block_size,
             name: lun.name.clone(),
+            caching: Caching::of(lun, caches),
         }
     }
 
@@ -124,28 +144,62 @@ impl Source {
         kept: Option<Arc<dyn OpenFile>>,
     ) -> Result<Medium, Failed> {
         let Some(place) = &self.image else {
-            let opened = open_file(&self.store, &self.path, served).await;
+            let (access, share) = match self.caching {
+                Some(_) => (Access::READ, cached::READ),
+                None => (Access::READ_WRITE, files::KEPT),
+            };
+            let opened = open_file(&self.store, &self.path, (access, share), served).await;
             let file = match opened {
                 Ok(file) => file,
                 Err(problem) => return Err(self.why(problem).await.into()),
             };
+            if self.caching.is_some() {
+                let base: Device = Arc::new(FileBase::new(file.clone(), SECTOR));
+                return match self.cached(base).await {
+                    Ok((backing, cached)) => {
+                        Ok(Medium { backing, file, image: None, parents: Vec::new(), cached: Some(cached) })
+                    }
+                    Err(problem) => Err(Failed { problem, file: Some(file) }),
+                };
+            }
             let backing = Arc::new(FileBacking::new(self.store.clone(), file.clone(), false, false));
-            return Ok(Medium { backing, file, image: None, parents: Vec::new() });
+            return Ok(Medium { backing, file, image: None, parents: Vec::new(), cached: None });
         };
         let file = match kept {
             Some(file) => file,
-            None => match images::open_file(&self.store, place, Mode::Write).await {
+            None => match images::open_file(&self.store, place, self.mode()).await {
                 Ok(file) => file,
                 Err(problem) => return Err(self.why(problem).await.into()),
             },
         };
         match self.open_image(place, file.clone()).await {
+            Ok((image, parents)) if self.caching.is_some() => match self.cached(image.clone()).await {
+                Ok((backing, cached)) => {
+                    Ok(Medium { backing, file, image: Some(image), parents, cached: Some(cached) })
+                }
+                Err(problem) => Err(Failed { problem, file: Some(file) }),
+            },
             Ok((image, parents)) => {
                 let backing = Arc::new(DeviceBacking::new(Arc::new(Durably(image.clone()))));
-                Ok(Medium { backing, file, image: Some(image), parents })
+                Ok(Medium { backing, file, image: Some(image), parents, cached: None })
             }
             Err(problem) => Err(Failed { problem, file: Some(file) }),
         }
+    }
+
+    /// How its image is opened.
+    fn mode(&self) -> Mode {
+        if self.caching.is_some() { Mode::Read } else { Mode::Write }
+    }
+
+    /// Keeps writes from what the unit is made of.
+    async fn cached(&self, base: Device) -> Result<Laid, Problem> {
+        let Some(caching) = &self.caching else {
+            return Err(Problem::new(Code::Internal, "nothing keeps writes from it"));
+        };
+        let cached = caching.begin(&self.store, base).await?;
+        let backing: Arc<dyn Backing> = Arc::new(DeviceBacking::new(cached.cache.clone()));
+        Ok((backing, (cached, self.store.clone())))
     }
 
     /// Who is in the way of what somebody has open: children of it, if there are any.
@@ -174,7 +228,7 @@ impl Source {
         file: Arc<dyn OpenFile>,
     ) -> Result<(Arc<Image>, Vec<Arc<dyn OpenFile>>), Problem> {
         let id = file.file();
-        let (image, parents) = images::open_over(&self.store, place, file, Mode::Write, &self.memory).await?;
+        let (image, parents) = images::open_over(&self.store, place, file, self.mode(), &self.memory).await?;
         let sector = image.geometry().block_size;
         if !self.block_size.is_multiple_of(sector) {
             let detail = format!(
@@ -190,7 +244,8 @@ impl Source {
 
 impl Disk {
     /// The image is this one from now on.
-    pub(super) fn is_of(&self, medium: &Medium) {
+    pub(super) fn is_of(&self, medium: &mut Medium) {
+        *self.cached.lock() = medium.cached.take();
         if medium.image.is_some() {
             let files = [&medium.file].into_iter().chain(&medium.parents).cloned().collect();
             // Those of the former image go when these are there.
@@ -215,8 +270,15 @@ impl Disk {
         self.problem.lock().clone()
     }
 
+    /// What keeps writes from it.
+    pub(super) fn cache_now(&self) -> Option<LunWriteCacheNow> {
+        self.cached.lock().as_ref().map(|(cached, _)| cached.now())
+    }
+
     /// Nobody uses it any more here; its files are held until [`Disk::let_go`].
     fn stops(&self) {
+        let cached = self.cached.lock().take();
+        drop(cached);
         let stopped = self.image.lock().take();
         drop(stopped);
     }
@@ -230,6 +292,10 @@ impl Disk {
 
     /// Puts everything of an image in its place that no unit uses any more, and lets go of its files.
     pub(super) async fn close(&self) {
+        let cached = self.cached.lock().take();
+        if let Some((cached, store)) = cached {
+            cached.end(&*store).await;
+        }
         if let Some(image) = self.image()
             && let Err(error) = image.close().await
         {
@@ -305,8 +371,8 @@ async fn open_again(unit: &Arc<LogicalUnit>, source: &Source, disk: &Disk) {
         let Some(file) = disk.idle_file() else { continue };
         // Nobody else serves it: what this unit has of it is not shared.
         match source.open(&BTreeMap::new(), Some(file)).await {
-            Ok(medium) => {
-                disk.is_of(&medium);
+            Ok(mut medium) => {
+                disk.is_of(&mut medium);
                 unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
                 tracing::info!(lun = source.name, "the image of a LUN is open again");
                 return;

@@ -29,7 +29,7 @@ pub(super) fn lun(guid: Uuid) -> LunConfig {
 fn units_on(shards: Arc<SystemShards>) -> SystemUnits {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
-    SystemUnits::new(shards, clock, gates, vhdx::unlimited())
+    SystemUnits::new(shards, clock, gates, vhdx::unlimited(), write_cache::Budget::new(1 << 30))
 }
 
 async fn apply(units: &SystemUnits, config: &Config, luns: Vec<ServedLun>) -> Vec<(String, String)> {

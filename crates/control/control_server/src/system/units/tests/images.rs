@@ -9,6 +9,7 @@ use vhdx::{CreateOptions, Kind, Mode, ParentLocator};
 use super::*;
 use crate::images::{self, ImagePlace};
 
+mod caches;
 mod losses;
 mod parents;
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Flushes, and says what the initiator is told.
-async fn flush(device: &Arc<dyn ScsiDevice>, nexus: &Arc<Nexus>) -> (ScsiStatus, Vec<u8>) {
+pub(super) async fn flush(device: &Arc<dyn ScsiDevice>, nexus: &Arc<Nexus>) -> (ScsiStatus, Vec<u8>) {
     let cdb = vec![0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let command = ScsiCommand { cdb, data_out: IoBuf::new(0).freeze(), ..write() };
     let answer = device.execute(nexus, WireLun::from_number(0), command).await.expect("answered");

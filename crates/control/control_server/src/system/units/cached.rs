@@ -1,0 +1,179 @@
+//! Write caches of units: what is written lies in memory and in an overflow file, and never reaches what the unit is made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aligned_buffer::IoBuf;
+use block_device::{Device, Durability};
+use control_api::{Code, LunConfig, LunWriteCache, LunWriteCacheNow, Problem, human_bytes};
+use file_store::{Access, FileKind, FileStore, OpenFile, OpenOptions, Share, StoreErrorKind};
+use scsi_disk::LogicalUnit;
+use uuid::Uuid;
+use write_cache::{Budget, Options, WriteCache};
+
+use super::SystemUnits;
+use crate::files;
+
+/// What is shared of an overflow file.
+const OWNED: Share = Share { read: false, write: false, delete: false };
+/// What is shared of the file of a unit whose writes do not reach it: nobody changes what they are laid over.
+pub(super) const READ: Share = Share { read: true, write: false, delete: false };
+/// How often, and how many times, it is tried to remove an overflow file that a last write is under way to.
+const REMOVE_EVERY: Duration = Duration::from_millis(20);
+const REMOVE_TRIES: u32 = 250;
+
+/// How a unit's writes are kept.
+#[derive(Clone)]
+pub(super) struct Caching {
+    wanted: LunWriteCache,
+    lun: Option<Uuid>,
+    budget: Budget,
+}
+
+/// A write cache that is in use.
+pub(super) struct Cached {
+    pub(super) cache: Arc<WriteCache>,
+    /// The path of its overflow file.
+    overflow: Option<String>,
+}
+
+impl Caching {
+    pub(super) fn of(lun: &LunConfig, budget: &Budget) -> Option<Self> {
+        let wanted = lun.write_cache_in.clone()?;
+        Some(Self { wanted, lun: lun.guid, budget: budget.clone() })
+    }
+
+    /// Begins one over `base`, with an empty overflow file. On the shard of the volume.
+    pub(super) async fn begin(&self, store: &Arc<dyn FileStore>, base: Device) -> Result<Cached, Problem> {
+        let size = base.size();
+        let mut options = Options::ram(self.wanted.memory());
+        let overflow = self.overflow_path();
+        if let Some(path) = &overflow {
+            let file = begin_file(&**store, path).await?;
+            // A slab that is written anew has a new place before its former one is free.
+            let bytes =
+                self.wanted.overflow_bytes.unwrap_or_else(|| size.saturating_add(size / 4) + (64 << 20));
+            options = Options::overflowing(self.wanted.memory(), file, bytes);
+        }
+        let cache = WriteCache::new(base, &self.budget, options).map_err(|no_room| {
+            let detail = format!(
+                "its write cache needs {} of memory for itself, and {} of the {} for write caches are left",
+                human_bytes(no_room.wanted),
+                human_bytes(no_room.left),
+                human_bytes(self.budget.total())
+            );
+            Problem::new(Code::NoSpace, detail).todo(
+                "Give write caches more memory (`cache.write_bytes` of the configuration), or this one less.",
+            )
+        })?;
+        Ok(Cached { cache: Arc::new(cache), overflow })
+    }
+
+    fn overflow_path(&self) -> Option<String> {
+        let folder = self.wanted.overflow.as_ref()?.trim_end_matches('/');
+        Some(format!("{folder}/{}.overflow", self.lun.unwrap_or_default()))
+    }
+}
+
+/// An overflow file without anything of what a former one held, which nobody knows how to find.
+async fn begin_file(store: &dyn FileStore, path: &str) -> Result<Arc<dyn OpenFile>, Problem> {
+    let (directory, name) = files::parent(store, path, true).await?;
+    let file = match store.lookup(directory, name).await {
+        Ok(entry) => entry.file,
+        Err(error) if error.kind() == StoreErrorKind::NotFound => {
+            let new = files::new(store, directory, FileKind::File).await.map_err(files::at(path))?;
+            store.create(directory, name, new).await.map_err(files::at(path))?
+        }
+        Err(error) => return Err(files::at(path)(error)),
+    };
+    let options = OpenOptions { share: OWNED, ..OpenOptions::shared(Access::READ_WRITE) };
+    let file = store.open(file, options).await.map_err(files::at(path))?;
+    file.set_size(0).await.map_err(files::at(path))?;
+    // Whether there is room is known now, and not when the first writes wait for it.
+    let tried = file.write(0, IoBuf::zeroed(write_cache::SLAB as usize).freeze(), Durability::Volatile).await;
+    tried.map_err(files::at(path))?;
+    Ok(file)
+}
+
+impl Cached {
+    pub(super) fn now(&self) -> LunWriteCacheNow {
+        let status = self.cache.status();
+        LunWriteCacheNow {
+            ram_bytes: status.ram_bytes,
+            ram_high_bytes: status.ram_high_bytes,
+            ram_limit_bytes: status.ram_limit_bytes,
+            overflow_bytes: status.overflow_bytes,
+            overflow_written_bytes: status.overflow_written_bytes,
+            overflow_writes: status.overflow_writes,
+            absorbed_writes: status.absorbed_writes,
+            absorbed_bytes: status.absorbed_bytes,
+            read_ram_bytes: status.read_ram_bytes,
+            read_overflow_bytes: status.read_overflow_bytes,
+            read_base_bytes: status.read_base_bytes,
+            discarded_bytes: status.discarded_bytes,
+            waited: status.waited,
+            refused: status.refused,
+            problem: status.problem,
+        }
+    }
+
+    /// Gives all of it up, and removes its overflow file: nobody uses it any more.
+    pub(super) async fn end(self, store: &dyn FileStore) {
+        let Self { cache, overflow } = self;
+        drop(cache);
+        let Some(path) = overflow else { return };
+        for _ in 0..REMOVE_TRIES {
+            match files::remove(store, &path).await {
+                // A batch is under way to it.
+                Err(problem) if problem.code == Code::InUse => shard_runtime::sleep(REMOVE_EVERY).await,
+                Ok(()) => return,
+                Err(problem) if problem.code == Code::NotFound => return,
+                Err(problem) => {
+                    tracing::warn!(
+                        path,
+                        problem = problem.detail,
+                        "the overflow file of a LUN was not removed"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl SystemUnits {
+    /// Turns the write cache of a unit on or off, on the shard of its file: what was cached is flushed.
+    pub(super) async fn set_write_cache(
+        &self,
+        lun: &LunConfig,
+        unit: Arc<LogicalUnit>,
+    ) -> Result<(), Problem> {
+        if lun.write_cache_in.is_some() {
+            return Ok(());
+        }
+        let same = unit.write_cache_policy() == (lun.write_cache, lun.initiator_write_cache);
+        if same && !unit.owes_its_mode() {
+            return Ok(());
+        }
+        let shard = {
+            let state = self.state.lock();
+            let volume = state.units.get(&lun.name).and_then(|entry| entry.volume.as_ref());
+            volume.map_or(0, |volume| volume.shard())
+        };
+        let (name, on, by_initiators) = (lun.name.clone(), lun.write_cache, lun.initiator_write_cache);
+        let set = self.shards.run(shard, move || async move {
+            if let Err(error) = unit.set_write_cache(on, by_initiators).await {
+                tracing::warn!(lun = name, %error, "the write cache was changed, but not all of it is durable");
+            }
+            Ok(())
+        });
+        set.await
+    }
+
+    /// Write caches of units that keep writes from their files.
+    pub(super) fn caches_now(&self) -> Vec<(String, LunWriteCacheNow)> {
+        let state = self.state.lock();
+        let now = state.units.iter().map(|(name, entry)| Some((name.clone(), entry.disk.cache_now()?)));
+        now.flatten().collect()
+    }
+}

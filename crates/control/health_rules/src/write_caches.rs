@@ -1,0 +1,87 @@
+//! Write caches of LUNs that can take no more.
+
+use control_api::{Issue, Lun, LunWriteCacheNow, Severity, WriteCachePlace, human_bytes, many};
+
+use crate::{FindingCode, issue};
+
+/// What a cache needs for one more write where it has nothing yet: 64 KiB, and what it knows of them.
+const ONE_MORE: u64 = (64 << 10) + 256;
+
+fn is_full(now: &LunWriteCacheNow) -> bool {
+    now.ram_bytes.saturating_add(ONE_MORE) > now.ram_limit_bytes
+}
+
+/// LUNs whose writes are kept from their files, and find no room any more or will not soon.
+#[must_use]
+pub fn of_write_caches(luns: &[Lun]) -> Vec<Issue> {
+    let of = |lun: &Lun| {
+        let (wanted, now) = (lun.config.write_cache_in.as_ref()?, lun.write_cache_now.as_ref()?);
+        let name = &lun.config.name;
+        let refused = match now.refused {
+            0 => String::new(),
+            count => format!("; {} failed so far", many(count, "write")),
+        };
+        let (severity, detail, todo) = match (&now.problem, wanted.place) {
+            (Some(problem), _) => (
+                if is_full(now) { Severity::Error } else { Severity::Warning },
+                format!(
+                    "its write cache cannot use its overflow file ({problem}), and has {} of {} in memory{refused}",
+                    human_bytes(now.ram_bytes),
+                    human_bytes(now.ram_limit_bytes)
+                ),
+                format!(
+                    "Make room in volume {}, or bring it back: what waits goes on by itself. Nothing that was written is lost meanwhile, and when memory is full, writes wait and then fail.",
+                    lun.config.volume
+                ),
+            ),
+            (None, WriteCachePlace::Ram) if is_full(now) => (
+                Severity::Error,
+                format!(
+                    "its write cache is full: {} in memory, and it has no overflow file{refused}",
+                    human_bytes(now.ram_bytes)
+                ),
+                "Shut its host down and make the LUN anew with more memory or an overflow file (`holdfast lun create --write-cache-in ram-overflow`). What the host discards is room again.".to_owned(),
+            ),
+            _ => return None,
+        };
+        Some(issue(FindingCode::LunWriteCache, severity, format!("LUN {name}"), detail, todo))
+    };
+    luns.iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lun(cache: &str, now: LunWriteCacheNow) -> Lun {
+        let cache: serde_json::Value = serde_json::from_str(cache).expect("a cache");
+        let lun = serde_json::json!({
+            "name": "l", "volume": "v", "path": "/l", "write_cache_in": cache, "write_cache_now": now,
+            "size_bytes": 1, "allocated_bytes": 0, "serving": "online",
+        });
+        serde_json::from_value(lun).expect("a LUN")
+    }
+
+    #[test]
+    fn a_cache_that_is_full_or_cannot_overflow_is_told() {
+        let has = |ram_bytes, problem: Option<&str>| LunWriteCacheNow {
+            ram_bytes,
+            ram_limit_bytes: 16 << 20,
+            problem: problem.map(str::to_owned),
+            ..LunWriteCacheNow::default()
+        };
+        let ram = r#"{"place":"ram"}"#;
+        let overflow = r#"{"place":"ram-overflow","overflow":"/c"}"#;
+        let told = |cache, now| {
+            of_write_caches(&[lun(cache, now)]).first().map(|issue| (issue.severity, issue.detail.clone()))
+        };
+        assert_eq!(told(ram, has(8 << 20, None)), None);
+        assert_eq!(told(overflow, has(16 << 20, None)), None, "it overflows");
+        let (severity, detail) = told(ram, has(16 << 20, None)).expect("told");
+        assert!(severity == Severity::Error && detail.contains("no overflow file"), "{detail}");
+        for (bytes, wanted) in [(8 << 20, Severity::Warning), (16 << 20, Severity::Error)] {
+            let (severity, detail) = told(overflow, has(bytes, Some("no space left"))).expect("told");
+            assert!(severity == wanted && detail.contains("(no space left)"), "{detail}");
+        }
+    }
+}
