@@ -22,6 +22,10 @@ pub trait PoolDriver: Send + Sync + 'static {
     /// same epoch follows then, and ends whatever was begun, on shards too. It is given again after a while when it fails: until it is done
     /// the pool goes nowhere.
     fn carry_out<'a>(&'a self, of: &'a Ownership, order: Order) -> DriverFuture<'a>;
+
+    /// The pool does not stop: something that it waits for hangs. The process has to end at once, since nobody else takes its pools while the
+    /// node beats. Where this comes back nevertheless, the node goes on as it was.
+    fn hung(&self, pool: PoolId);
 }
 
 /// A pool that this node owns in an epoch. Clones are the same.

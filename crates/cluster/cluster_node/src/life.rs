@@ -473,6 +473,7 @@ impl Work {
             Action::Read => life.again.notify_one(),
             Action::Send(to, message) => self.links.send(to, message),
             Action::Pool(pool, epoch, order) => life.pools.order(pool, epoch, order),
+            Action::Hung(pool) => self.driver.hung(pool),
             Action::Ended => {}
         }
     }

@@ -3,7 +3,11 @@
 use cluster_store::keys::NodeId;
 
 use crate::io::Order;
+use crate::settings::Timings;
 use crate::time::BootTime;
+
+/// A failed opening is given twice the time of the one before, so often.
+const DOUBLINGS: u32 = 4;
 
 /// How far a pool is on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,9 +36,44 @@ pub(crate) struct Pool {
     pub(crate) not_before: BootTime,
     /// No transaction is sent for it until then: the last one had no effect.
     pub(crate) retry_at: BootTime,
+    /// What it was at when it was looked at last, and since when.
+    watched: (Run, BootTime),
+    /// It was told that this epoch does not stop.
+    hung: Option<u64>,
+}
+
+/// What a pool does not come to the end of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// A step that opens it, in this epoch.
+    Opening(u64),
+    /// Its stop; said once for each epoch.
+    Stopping,
 }
 
 impl Pool {
+    /// Whether it has been at the same order for longer than that may take; else, when that will be so.
+    pub(crate) fn overdue(&mut self, now: BootTime, timings: &Timings) -> Result<Overdue, Option<BootTime>> {
+        if self.watched.0 != self.run {
+            self.watched = (self.run, now);
+        }
+        let (within, overdue) = match self.run {
+            Run::Active { epoch, step: Some(_) } => {
+                (timings.open_within * (1 << self.failures.min(DOUBLINGS)), Overdue::Opening(epoch))
+            }
+            Run::Stopping { epoch } if self.hung != Some(epoch) => (timings.stop_within, Overdue::Stopping),
+            Run::Idle | Run::Active { step: None, .. } | Run::Stopping { .. } => return Err(None),
+        };
+        let until = self.watched.1.after(within);
+        if now < until {
+            return Err(Some(until));
+        }
+        if let Run::Stopping { epoch } = self.run {
+            self.hung = Some(epoch);
+        }
+        Ok(overdue)
+    }
+
     /// The order after the one that is done.
     pub(crate) fn done(&mut self, epoch: u64, order: Order) -> Option<Order> {
         match self.run {

@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster_node::{DriverFuture, Failure, Order, Ownership, PoolDriver};
+use cluster_store::keys::PoolId;
 use control_api::{Code, PoolConfig, Problem};
+use health_rules::{DiskWatch, Silent};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -25,6 +27,12 @@ use crate::node::Node;
 
 /// How often a pool is asked whether it goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often its disks are looked at: each so many of these looks.
+const DISKS_EVERY: u32 = 10;
+/// Seconds after which a pool with a disk that answers nothing is given up, so that another node can have it. Longer than a disk's own patience
+/// with a bad sector, and than a kernel's with a path that is away for a moment.
+const SILENT_TOO_LONG: u64 = 60;
 
 /// What is known of a pool between its orders.
 #[derive(Default)]
@@ -227,13 +235,33 @@ impl NodeDriver {
         }
     }
 
+    /// Whether a disk of the pool answers nothing any more, and there is another node that may reach it, or the copies of what is on it.
+    fn has_hung(&self, pool: Uuid, disks: &mut DiskWatch) -> bool {
+        let now = self.node.uptime_seconds();
+        disks.look(now, self.node.disk_answers(|of| of == pool));
+        let Some(silent) = disks.silent(now, SILENT_TOO_LONG).first().copied() else { return false };
+        let taken = self.node.cluster.get().is_some_and(|cluster| cluster.has_taker());
+        if taken {
+            let Silent { disk, seconds } = silent;
+            tracing::error!(
+                disk = disk.disk,
+                pool = disk.pool,
+                seconds,
+                "a disk does not answer: its pool is given up, so that another node can have it"
+            );
+        }
+        taken
+    }
+
     /// Tells the cluster when the pool cannot go on, from now on until it is stopped.
     fn watch(&self, of: &Ownership) {
         let (driver, of) = (self.clone(), of.clone());
         let pool = of.pool.0;
         let watching = self.control.spawn(async move {
-            loop {
-                if let Some(failure) = driver.why_not(of.pool.0, of.epoch) {
+            let mut disks = DiskWatch::default();
+            for round in 0_u32.. {
+                let hung = round.is_multiple_of(DISKS_EVERY) && driver.has_hung(pool, &mut disks);
+                if let Some(failure) = driver.why_not(pool, of.epoch).or(hung.then_some(Failure::Trouble)) {
                     return of.failed(failure);
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -256,5 +284,15 @@ impl PoolDriver for NodeDriver {
             }
             Ok(())
         })
+    }
+
+    fn hung(&self, pool: PoolId) {
+        let name = self.config(pool.0).map_or_else(|_| pool.to_string(), |config| config.name);
+        tracing::error!(
+            pool = name,
+            "a pool does not stop: its disks do not answer, or something else hangs. This process ends, so that other nodes can take its pools"
+        );
+        // Threads that hang are not waited for.
+        std::process::exit(1);
     }
 }
