@@ -1,5 +1,7 @@
 //! What the volume answers: how many requests may be at it, and who would suffer by more.
 
+use std::cmp::Reverse;
+
 use super::{FlowId, Scheduler};
 use crate::Kind;
 use crate::capacity::{Learnt, Short, Suffering, Volume, Window, smoothed};
@@ -32,6 +34,17 @@ pub struct Answer {
     pub nanos: u64,
     /// How long it waited for that before.
     pub held: u64,
+}
+
+/// A class that places are kept for while fewer requests are let to the volume, and how many. A part of a place is a whole one for a part of
+/// the time: while the minimum is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keeper {
+    pub(super) class: u32,
+    /// While it is ahead of its minimum.
+    always: u32,
+    /// While its minimum is due.
+    due: u32,
 }
 
 /// What the classes that flows belong to are promised.
@@ -136,7 +149,7 @@ impl<T> Scheduler<T> {
         if !self.capacity.holds_back() {
             return;
         }
-        let mut wanted: Vec<(u64, u32, u32)> = Vec::new();
+        let mut wanted: Vec<(u64, Keeper)> = Vec::new();
         for index in &self.seen {
             let class = &self.classes[*index as usize];
             let Some(min) = class.terms.min_iops.filter(|_| class.alive && class.flows > 0) else { continue };
@@ -146,46 +159,47 @@ impl<T> Scheduler<T> {
             // Places are of requests, and the minimum of normalised I/Os, of which each has as many as its own have lately.
             let ClassWindow { at_volume, units, nanos, .. } = class.window;
             let time = u128::from(min) * u128::from(at_volume) / u128::from(units.max(1));
-            // Of less than half a place it finds one often enough among all.
-            let places = (time + u128::from(SECOND / 2)) / u128::from(SECOND);
             // Nor does it need more than it has requests.
-            let places = places.min(u128::from(nanos.div_ceil(span.max(1))));
-            wanted.push((min, u32::try_from(places).unwrap_or(u32::MAX), *index));
+            let most = u128::from(nanos.div_ceil(span.max(1)));
+            let places = |places: u128| u32::try_from(places.min(most)).unwrap_or(u32::MAX);
+            let (always, due) =
+                (places(time / u128::from(SECOND)), places(time.div_ceil(u128::from(SECOND))));
+            wanted.push((min, Keeper { class: *index, always, due }));
         }
-        wanted.sort_unstable_by(|a, b| b.cmp(a));
+        wanted.sort_unstable_by_key(|(min, keeper)| Reverse((*min, keeper.class)));
         let mut left = self.capacity.places(self.settings.depth.max(1)).saturating_sub(1);
-        for (_, places, class) in wanted.into_iter().take(KEEPERS) {
-            let places = places.min(left);
-            left -= places;
-            self.keepers.push((class, places));
+        for (_, keeper) in wanted.into_iter().take(KEEPERS) {
+            let due = keeper.due.min(left);
+            left -= due;
+            self.keepers.push(Keeper { due, always: keeper.always.min(due), ..keeper });
         }
     }
 
     /// Places that are kept for a class and that it does not use.
-    fn has_kept(&self, (class, places): (u32, u32)) -> u32 {
-        if self.limited.contains(class) || self.has_its_part(class) {
+    fn has_kept(&self, keeper: &Keeper) -> u32 {
+        if self.limited.contains(keeper.class) || self.has_its_part(keeper.class) {
             return 0;
         }
-        places.saturating_sub(self.classes[class as usize].in_flight)
+        let class = &self.classes[keeper.class as usize];
+        let places = if class.due <= self.line(self.clock) { keeper.due } else { keeper.always };
+        places.saturating_sub(class.in_flight)
     }
 
     /// Whether all places that are free are kept for other classes.
     pub(super) fn is_kept_from(&self, class: u32) -> bool {
-        let others = self.keepers.iter().filter(|(other, _)| *other != class);
-        let kept: u32 = others.map(|keeper| self.has_kept(*keeper)).sum();
-        let own = self.keepers.iter().find(|(keeper, _)| *keeper == class);
+        let others = self.keepers.iter().filter(|keeper| keeper.class != class);
+        let kept: u32 = others.map(|keeper| self.has_kept(keeper)).sum();
+        let own = self.keepers.iter().find(|keeper| keeper.class == class);
         kept > 0
             && self.in_flight > 0
             && self.in_flight.saturating_add(kept) >= self.depth()
-            && own.is_none_or(|own| self.has_kept(*own) == 0)
+            && own.is_none_or(|own| self.has_kept(own) == 0)
     }
 
     /// A class with a kept place that waits.
     pub(super) fn waiting_keeper(&self) -> Option<u32> {
-        let has = |keeper: &&(u32, u32)| {
-            self.has_kept(**keeper) > 0 && self.ready.contains(keeper.0)
-        };
-        self.keepers.iter().find(has).map(|(class, _)| *class)
+        let has = |keeper: &&Keeper| self.has_kept(keeper) > 0 && self.ready.contains(keeper.class);
+        self.keepers.iter().find(has).map(|keeper| keeper.class)
     }
 
     /// Requests at the volume of classes that have had no answer for long.
@@ -252,10 +266,7 @@ impl<T> Scheduler<T> {
         }
         match (least, units.checked_div(flows)) {
             (Some((least, under_way)), Some(share)) if least < part(share, LESS) => {
-                worst.max(Suffering::Share(Short {
-                    times: times(share, least),
-                    places: places(under_way),
-                }))
+                worst.max(Suffering::Share(Short { times: times(share, least), places: places(under_way) }))
             }
             _ => worst,
         }
