@@ -15,10 +15,13 @@
 //!   missed minimum itself says by how much the queue is too long, whatever the volume is when it is quiet, and while it is just met the depth
 //!   stays where it is.
 //! * *Quiet* is the lowest smoothed latency of a cell over some minutes. It may be wrong: a disk has become slower, a cache misses
-//!   more, the volume has never been quiet. So each cut is a *trial*: if it does not shorten the latency, then no queue was the
+//!   more, the volume has never been quiet. What comes in another size for the first time while others wait is taken to be as many times slower
+//!   than when it is quiet as those are; for quiet itself it would hide the queue. So each cut is a *trial*: if it does not shorten the latency, then no queue was the
 //!   reason. The depth is as before then, and what is measured is quiet from now on.
 //! * A cut that costs the volume too much of what it can do is in vain, too, whatever it does for the latency. A minimum that is met when the
 //!   volume is quiet may cost three quarters of that, as it was promised; one that no volume could meet costs others a sixth.
+//! * A volume that does much less than it did with as many requests has become slower. What it can is less by as much then: by what it could do
+//!   before, any cut would seem to cost too much.
 //! * A volume that answers nothing has all its places back: what is never answered holds back nobody by this.
 
 mod latency;
@@ -148,6 +151,10 @@ pub(crate) struct Capacity {
     costly: bool,
     /// What the volume did before the first of the cuts that hold back now.
     can: Rate,
+    /// What it did most with so many requests while it was held back to them.
+    does: Option<(u32, Rate)>,
+    /// Windows in a row in which it did much less than that with as many or more.
+    slower: u32,
     /// Somebody has suffered in the window before.
     suffers: bool,
     /// Cuts for a missed minimum that were not enough; fewer again with each window in which none is missed.
@@ -280,7 +287,9 @@ impl Capacity {
         }
         self.learn_rate(now);
         if self.held.is_some() {
+            // The first cut may have been made beside little load, or while the volume was slow: what others may be made to pay is by what it can.
             self.can = self.can.up_to(self.rate(now));
+            self.learn_slower(now);
         }
         let slowdown = self.latencies.slowdown();
         let is_free = self.held.is_none() && suffering == Suffering::Nobody;

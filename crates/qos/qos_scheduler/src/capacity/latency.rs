@@ -108,7 +108,7 @@ impl Latencies {
             }
             let Some(mean) = cell.mean().filter(|_| cell.answers >= FEW) else { continue };
             if cell.quiet() == 0 {
-                // Nobody knows how long these take when it is quiet; that others take longer now than they do then is known.
+                // How long these take when the volume is quiet nobody knows, but how many times longer all take now.
                 cell.smooth = mean;
                 let quiet = u128::from(mean) * 1000 / u128::from(slowdown);
                 cell.lowest = u64::try_from(quiet).unwrap_or(u64::MAX).max(1);

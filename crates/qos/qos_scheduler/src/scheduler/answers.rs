@@ -36,8 +36,9 @@ pub struct Answer {
     pub held: u64,
 }
 
-/// A class that places are kept for while fewer requests are let to the volume, and how many. A part of a place is a whole one for a part of
-/// the time: while the minimum is due.
+/// A class that places are kept for while fewer requests are let to the volume, and how many. Where a minimum needs 3.2 places it has three always
+/// and a fourth while it is due, so that it has that for a fifth of the time, whatever was measured: rounded down it would be missed for ever, and
+/// rounded up others would pay for what was not promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Keeper {
     pub(super) class: u32,
