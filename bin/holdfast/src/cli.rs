@@ -342,6 +342,7 @@ mod tests {
             "qos policy set gold --min-iops none --max-bandwidth 1G --name silver",
             "qos policy remove gold --force --yes",
             "qos policy list",
+            "qos policy show gold --json",
             "qos assign gold --lun l",
             "qos unassign gold --lun l",
             "qos unassign --lun l",

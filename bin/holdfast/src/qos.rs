@@ -1,17 +1,19 @@
 //! `holdfast qos …`: what LUNs and files are promised and allowed, and what initiators and clients get.
 
+mod show;
+
 use clap::Subcommand;
 use control_api::{
-    Done, PolicyKind, QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate,
-    QosSettings, QosUpdate, QosVolume,
+    ClusterPlace, Done, PolicyKind, QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyDetail,
+    QosPolicyRemove, QosPolicyUpdate, QosUpdate, QosVolume,
 };
 use control_client::segment;
 use uuid::Uuid;
 
 use crate::context::Context;
-use crate::error::CliResult;
-use crate::table::Table;
-use crate::units::{bytes, parse_bytes};
+use crate::error::{CliError, CliResult};
+use crate::units::parse_bytes;
+use show::{print_detail, print_flows, print_policies, print_settings, print_volumes};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -43,10 +45,10 @@ pub(crate) enum Command {
     /// Change what holds for all disks.
     Set {
         /// Bytes that count as one normalised I/O, 1K to 4M.
-        #[arg(long, value_parser = parse_bytes, value_name = "BYTES")]
+        #[arg(long, value_parser = unit, value_name = "BYTES")]
         unit_bytes: Option<u64>,
         /// Requests at a volume at once, 1 to 65536; others wait where minimums and shares count.
-        #[arg(long, value_name = "REQUESTS")]
+        #[arg(long, value_name = "REQUESTS", value_parser = clap::value_parser!(u32).range(1..))]
         volume_depth: Option<u32>,
         /// How long a volume may take for a request, as 5ms or 400us, while a minimum would suffer by its being longer: fewer requests
         /// are let to it then. `auto`: twice as long as when it is quiet, which is learnt.
@@ -147,22 +149,51 @@ pub(crate) enum PolicyCommand {
     },
     /// List policies.
     List,
+    /// Show a policy: its terms, what it is given to, and who uses it now, those in trouble first.
+    Show {
+        /// The policy's name or GUID.
+        policy: String,
+    },
 }
 
 fn number_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
         // The API takes 0 for "none", which who writes 0 need not mean.
-        "0" => Err("0 would be nothing at all; use `none` for none".into()),
-        _ => text.parse().map_err(|_| format!("{text:?} is not a number of I/Os per second, nor `none`")),
+        _ => match text.parse() {
+            Ok(0) => Err("0 would be nothing at all; use `none` for none".into()),
+            Ok(number) => Ok(number),
+            Err(_) => Err(format!("{text:?} is not a number of I/Os per second, nor `none`")),
+        },
     }
 }
 
 fn bytes_or_none(text: &str) -> Result<u64, String> {
     match text {
         "none" => Ok(0),
-        "0" => Err("0 would be nothing at all; use `none` for none".into()),
-        _ => parse_bytes(text),
+        _ => match parse_bytes(text)? {
+            0 => Err("0 would be nothing at all; use `none` for none".into()),
+            bytes => Ok(bytes),
+        },
+    }
+}
+
+/// Bytes of which there are some.
+fn unit(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        0 => Err("0 bytes are no unit".into()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// What cannot be meant whatever there is on the node: a minimum above the maximum beside it. `none` and what is not said are no bound.
+fn refuse_nonsense(min_iops: Option<u64>, max_iops: Option<u64>) -> CliResult {
+    let bound = |given: Option<u64>| given.filter(|number| *number > 0);
+    match (bound(min_iops), bound(max_iops)) {
+        (Some(min), Some(max)) if min > max => Err(CliError::Usage(format!(
+            "a minimum of {min} IOPS is above its maximum of {max}; lower the minimum or raise the maximum"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -179,18 +210,31 @@ fn latency(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("{text:?} is not a time as 400us, 5ms or 1s, nor `auto`"))
 }
 
+/// Whether there may be several nodes, of which one says which it is.
+async fn has_nodes(context: &Context) -> CliResult<bool> {
+    if context.json {
+        return Ok(false);
+    }
+    let place: ClusterPlace = context.client.get("/cluster/place").await?;
+    Ok(place.cluster.is_some())
+}
+
 pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
     match command {
         Command::Policy(command) => policy(command, context).await,
         Command::Flow(FlowCommand::List) => {
-            context.show_list("/qos/flows", print_flows).await?;
+            let nodes = has_nodes(context).await?;
+            context.show_list("/qos/flows", |flows: &[QosFlow]| print_flows(flows, nodes)).await?;
             if context.json {
                 return Ok(());
             }
             outln!();
-            context.show_list("/qos/volumes", print_volumes).await
+            context.show_list("/qos/volumes", |volumes: &[QosVolume]| print_volumes(volumes, nodes)).await
         }
-        Command::Volume(VolumeCommand::List) => context.show_list("/qos/volumes", print_volumes).await,
+        Command::Volume(VolumeCommand::List) => {
+            let nodes = has_nodes(context).await?;
+            context.show_list("/qos/volumes", |volumes: &[QosVolume]| print_volumes(volumes, nodes)).await
+        }
         Command::Assign { policy, subject: Subject { lun, file, folder, share, volume } } => {
             let assign = QosAssign { policy, lun, file, folder, share, volume };
             let policy: QosPolicy = context.client.post("/qos/assignments", &assign).await?;
@@ -216,7 +260,17 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
 async fn policy(command: PolicyCommand, context: &Context) -> CliResult {
     match command {
         PolicyCommand::List => context.show_list("/qos/policies", print_policies).await,
+        PolicyCommand::Show { policy } => {
+            let nodes = has_nodes(context).await?;
+            let policy: QosPolicyDetail =
+                context.client.get(&format!("/qos/policies/{}", segment(&policy))).await?;
+            for silent in policy.unanswered.iter().filter(|_| !context.json) {
+                eprintln!("node {}: {}", silent.node, silent.detail);
+            }
+            context.show(&policy, |policy| print_detail(policy, nodes))
+        }
         PolicyCommand::Create { name, kind, min_iops, max_iops, max_bandwidth, guid } => {
+            refuse_nonsense(min_iops, max_iops)?;
             // A new policy has nothing that `none` could take away.
             let [min_iops, max_iops, max_bandwidth] =
                 [min_iops, max_iops, max_bandwidth].map(|given| given.filter(|number| *number > 0));
@@ -225,6 +279,7 @@ async fn policy(command: PolicyCommand, context: &Context) -> CliResult {
             context.show(&policy, |policy| print_policies(std::slice::from_ref(policy)))
         }
         PolicyCommand::Set { policy, name, min_iops, max_iops, max_bandwidth } => {
+            refuse_nonsense(min_iops, max_iops)?;
             let update = QosPolicyUpdate { name, min_iops, max_iops, max_bandwidth };
             let path = format!("/qos/policies/{}", segment(&policy));
             let policy: QosPolicy = context.client.patch(&path, &update).await?;
@@ -240,124 +295,6 @@ async fn policy(command: PolicyCommand, context: &Context) -> CliResult {
             context.show(&done, |done| outln!("{}", done.message))
         }
     }
-}
-
-fn number(value: Option<u64>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
-}
-
-fn rate(value: Option<u64>) -> String {
-    value.map(|value| format!("{}/s", bytes(value))).unwrap_or_default()
-}
-
-fn millis(micros: u64) -> String {
-    format!("{}.{:02} ms", micros / 1000, micros % 1000 / 10)
-}
-
-fn print_settings(settings: &QosSettings, context: &Context) -> CliResult {
-    context.show(settings, |settings| {
-        outln!("one normalised I/O: {}", bytes(settings.unit_bytes.into()));
-        outln!("requests at a volume at once: {}", settings.volume_depth);
-        match settings.latency_target_us {
-            0 => outln!("latency target: auto, twice that of a quiet volume"),
-            micros => outln!("latency target: {}", millis(micros.into())),
-        }
-    })
-}
-
-fn print_policies(policies: &[QosPolicy]) {
-    let headings =
-        ["POLICY", "TYPE", ">MIN IOPS", ">MAX IOPS", ">MAX BANDWIDTH", "STATUS", ">GIVEN TO", "GUID"];
-    let mut table = Table::new(&headings, "There are no policies.");
-    for QosPolicy { policy, luns, places, status } in policies {
-        table.row([
-            policy.name.clone(),
-            policy.kind.to_string(),
-            number(policy.min_iops),
-            number(policy.max_iops),
-            rate(policy.max_bandwidth),
-            status.to_string(),
-            (luns.len() + places.len()).to_string(),
-            policy.guid.to_string(),
-        ]);
-    }
-    table.print();
-}
-
-fn print_flows(flows: &[QosFlow]) {
-    let headings = [
-        "STATUS",
-        "DISK",
-        "VOLUME",
-        "CLIENT",
-        "POLICY",
-        ">MIN",
-        ">MAX",
-        ">MAX BANDWIDTH",
-        ">IOPS",
-        ">NORMALISED",
-        ">BANDWIDTH",
-        ">HELD BACK",
-        ">ON DISK",
-        ">WAITING",
-    ];
-    let mut table = Table::new(&headings, "No initiator uses a LUN, and no client a file.");
-    for flow in flows {
-        let unknown = || flow.policy_guid.map(|guid| format!("({guid})")).unwrap_or_default();
-        table.row([
-            flow.status.to_string(),
-            if flow.lun.is_empty() { flow.file.clone() } else { flow.lun.clone() },
-            flow.volume.clone(),
-            flow.initiator.clone(),
-            flow.policy.clone().unwrap_or_else(unknown),
-            number(flow.min_iops),
-            number(flow.max_iops),
-            rate(flow.max_bandwidth),
-            (flow.read_iops + flow.write_iops).to_string(),
-            flow.normalized_iops.to_string(),
-            rate(Some(flow.read_bandwidth + flow.write_bandwidth)),
-            millis(flow.held_us),
-            millis(flow.disk_us),
-            flow.waiting.to_string(),
-        ]);
-    }
-    table.print();
-}
-
-fn print_volumes(volumes: &[QosVolume]) {
-    let headings = [
-        "VOLUME",
-        "NODE",
-        "STATUS",
-        ">CAPACITY",
-        ">PROMISED",
-        ">USED",
-        ">HEADROOM",
-        ">DEPTH",
-        ">LATENCY",
-        ">WHEN QUIET",
-        ">WAITING",
-        ">FLOWS",
-    ];
-    let mut table = Table::new(&headings, "No volume has LUNs or shares.");
-    let known = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
-    for volume in volumes {
-        table.row([
-            volume.volume.clone(),
-            volume.node.clone(),
-            volume.status.to_string(),
-            known(volume.capacity),
-            volume.promised.to_string(),
-            volume.used.to_string(),
-            known(volume.headroom),
-            volume.depth.to_string(),
-            millis(volume.latency_us),
-            millis(volume.quiet_latency_us),
-            volume.waiting.to_string(),
-            volume.flows.to_string(),
-        ]);
-    }
-    table.print();
 }
 
 #[cfg(test)]

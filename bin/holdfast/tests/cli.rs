@@ -288,6 +288,41 @@ fn a_portal_that_cannot_be_had_is_not_kept() {
 }
 
 #[test]
+fn nonsense_of_policies_is_usage_and_what_the_node_refuses_is_failure() {
+    let bench = Bench::new();
+    bench.ok("qos policy create fine --max-iops 100");
+    for (line, code) in [
+        ("qos policy create p --min-iops 0", 2),
+        ("qos policy create p --max-iops 00", 2),
+        ("qos policy create p --max-iops=-1", 2),
+        ("qos policy create p --max-iops -1", 2),
+        ("qos policy create p --max-bandwidth 0k", 2),
+        ("qos policy create p --max-bandwidth fast", 2),
+        ("qos policy create p --min-iops 2 --max-iops 1", 2),
+        ("qos policy set fine --min-iops 200 --max-iops 100", 2),
+        ("qos set --unit-bytes 0", 2),
+        ("qos set --volume-depth 0", 2),
+        ("qos set --latency-target 0ms", 2),
+        ("qos assign fine", 2),
+        // What is there already, and the bounds, the node knows.
+        ("qos policy set fine --min-iops 200", 1),
+        ("qos policy create p --max-iops 1", 1),
+        ("qos policy create p --max-iops 1000000001", 1),
+        ("qos set --unit-bytes 1", 1),
+        ("qos set --volume-depth 65537", 1),
+        ("qos assign fine --lun nowhere", 1),
+        ("qos unassign --lun nowhere", 1),
+        ("qos policy show nobody", 1),
+    ] {
+        assert_eq!(bench.refused(line).0, code, "{line}");
+    }
+    bench.ok("qos policy create q --min-iops none --max-iops 100");
+    let shown = bench.ok("qos policy show q");
+    assert!(shown.contains("maximum:           100 IOPS") && shown.contains("given to nothing"), "{shown}");
+    assert_eq!(bench.json("qos policy show q")["max_iops"], 100);
+}
+
+#[test]
 fn exit_codes_tell_usage_from_failure() {
     let bench = Bench::new();
     assert_eq!(bench.refused("volume create v").0, 2);

@@ -89,12 +89,17 @@ pub(super) struct Member {
 }
 
 /// A command for a node, whoever carries it out, and when.
-pub(super) struct Order(Command);
+pub(super) struct Order {
+    /// What it orders: its first two words.
+    what: String,
+    command: Command,
+}
 
 impl Order {
-    /// Whether that was done, within 20 s.
-    pub(super) fn carry_out(&self) -> bool {
-        run(Duration::from_secs(20), &self.0).is_ok_and(|done| done.status.success())
+    /// What it orders, and whether that was done within 20 s.
+    pub(super) fn carry_out(&self) -> (String, bool) {
+        let done = run(Duration::from_secs(20), &self.command).is_ok_and(|done| done.status.success());
+        (self.what.clone(), done)
     }
 }
 
@@ -107,7 +112,7 @@ impl Effects {
     const ENOUGH: u32 = 6;
 
     pub(super) fn count(&mut self, what: &str, done: bool) {
-        let (tried, was_done) = self.0.entry(what.trim_start_matches(", beside ").to_owned()).or_default();
+        let (tried, was_done) = self.0.entry(what.to_owned()).or_default();
         (*tried, *was_done) = (*tried + 1, *was_done + u32::from(done));
     }
 
@@ -237,14 +242,14 @@ impl Member {
 
     /// Asks, and gives up after so many seconds.
     pub(super) fn ask_within(&self, seconds: u64, arguments: &[&str]) -> Result<String> {
-        run(Duration::from_secs(seconds), &self.order(arguments).0)?.ok(&arguments.join(" "))
+        run(Duration::from_secs(seconds), &self.order(arguments).command)?.ok(&arguments.join(" "))
     }
 
     /// A command for it.
     pub(super) fn order(&self, arguments: &[&str]) -> Order {
         let mut asked = command(&self.binary);
         asked.arg("--node").arg(&self.dir).args(arguments);
-        Order(asked)
+        Order { what: arguments.iter().take(2).copied().collect::<Vec<_>>().join(" "), command: asked }
     }
 
     pub(super) fn wait_until_it_answers(&self) -> Result {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::config_check::check_policy;
-use crate::{Code, Config, Problem, Protocol};
+use crate::{Code, Config, Problem, Protocol, Unanswered};
 
 /// Changes what holds for all disks; fields that are absent stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +91,19 @@ pub struct QosPolicy {
     pub places: Vec<String>,
     /// The worst status of its flows.
     pub status: FlowStatus,
+}
+
+/// A policy as it is now, with those that use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QosPolicyDetail {
+    /// The policy, and what it is given to.
+    #[serde(flatten)]
+    pub policy: QosPolicy,
+    /// What initiators and clients do now with what has it, those in trouble first.
+    pub flows: Vec<QosFlow>,
+    /// In a cluster, the nodes that should have told of theirs and did not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<Unanswered>,
 }
 
 /// What has a policy: exactly one of these.
@@ -205,9 +218,13 @@ pub struct QosVolume {
     pub node: String,
     /// The worst status of its flows.
     pub status: FlowStatus,
-    /// I/Os per second that it does when more are wanted; absent until that was so.
+    /// I/Os per second that it does when more are wanted; absent until that was so for a second or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u64>,
+    /// The mean size of the requests with which the capacity was learnt, in bytes, each as a whole number of units: with smaller ones it does fewer
+    /// I/Os, as far as it is short of bandwidth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity_request_bytes: Option<u64>,
     /// I/Os per second that its flows are promised together.
     pub promised: u64,
     /// I/Os per second that it does now.

@@ -125,6 +125,7 @@ const ROWS: [(&str, Does); ROUTES.len()] = [
     ("qos_show", Looks),
     ("qos_update", Changes),
     ("qos_policy_list", Looks),
+    ("qos_policy_show", Looks),
     ("qos_policy_create", Changes),
     ("qos_policy_update", Changes),
     ("qos_policy_delete", Destroys),

@@ -61,6 +61,9 @@ const LEFT: u64 = 833;
 const MOST_STEPS: u32 = 8;
 /// Latencies up to here, in thousandths of what is taken for quiet, may be those of a queue that was never gone.
 const DOUBTS_QUIET: u64 = 1500;
+/// In so many windows a volume has to have been asked for more than it did until it is said what it can do: a burst that its caches took shows no more
+/// than that.
+const SHOWN: u32 = 10;
 /// Fewest requests at the volume.
 const LEAST: u32 = 1;
 
@@ -117,8 +120,11 @@ pub(crate) struct Volume {
 /// What a volume can do, as far as it was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Learnt {
-    /// Normalised I/Os per second that it does when more are wanted; 0 until that was so.
+    /// Normalised I/Os per second that it does when more are wanted; 0 until that was so for a second or more.
     pub units: u64,
+    /// What the requests with which that was learnt counted for on the average, in thousandths of a normalised I/O: of larger ones a volume
+    /// does fewer, and more of these.
+    pub request_units_permille: u64,
     /// Requests that may be at it now.
     pub depth: u32,
     /// How long an answer took lately on the average, in nanoseconds.
@@ -167,6 +173,8 @@ pub(crate) struct Capacity {
     /// Mean latency of the window before.
     mean_before: u64,
     learnt: Learnt,
+    /// Windows in which more was wanted than it did.
+    shown: u32,
 }
 
 fn permille(part: u128, whole: u128) -> u64 {
@@ -215,7 +223,8 @@ impl Capacity {
     }
 
     pub(crate) fn learnt(&self, most: u32) -> Learnt {
-        Learnt { depth: self.depth(most), ..self.learnt }
+        let known = if self.shown < SHOWN { Learnt { units: 0, ..self.learnt } } else { self.learnt };
+        Learnt { depth: self.depth(most), ..known }
     }
 
     /// When the present window began.
@@ -474,10 +483,17 @@ impl Capacity {
         let (rate, known) = (self.rate(now).units, self.learnt.units);
         // With less at it than it needs it does less than it can; so it may while others are held back.
         let shows_all = self.is_crowded() && self.trial.is_none() && (self.held.is_none() || known == 0);
+        self.shown = self.shown.saturating_add(u32::from(self.is_crowded()));
         if shows_all {
             self.learnt.units = towards(known, rate);
         } else if known > 0 && rate > known {
             self.learnt.units = smoothed(known, rate);
+        } else {
+            return;
         }
+        let size = permille(u128::from(self.units), u128::from(self.answers));
+        let is_another_load = rate < known / 2;
+        let before = if is_another_load { 0 } else { self.learnt.request_units_permille };
+        self.learnt.request_units_permille = smoothed(before, size);
     }
 }

@@ -7,6 +7,7 @@ mod faults;
 mod registers;
 
 use std::path::Path;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use block_conformance::Rng;
@@ -62,30 +63,33 @@ pub(super) fn run(context: &Context) -> Result {
         ["shared", "own"].into_iter().zip(urls).map(|(name, urls)| Registers::new(name, urls)).collect();
     let namespace = world.clients();
     let (namespace, luns) = (namespace.as_str(), luns.as_slice());
-    let done = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
+        let mut clients = Vec::new();
         for lun in luns {
-            scope.spawn(move || inside(namespace, || lun.write()));
+            clients.push(scope.spawn(move || inside(namespace, || lun.write())));
             for from in 0..2 {
-                scope.spawn(move || inside(namespace, || lun.read(from)));
+                clients.push(scope.spawn(move || inside(namespace, || lun.read(from))));
             }
         }
-        let done = happen(context, &mut world, luns);
+        let happened = happen(context, &mut world, luns);
         luns.iter().for_each(Registers::end);
-        done
-    });
-    done?;
+        // One that could not begin, or panicked, has tested nothing.
+        let ended: Result = clients.into_iter().try_for_each(joined);
+        happened.and(ended)
+    })?;
     at_the_end(&world)?;
     // Copies that were made since may have been made of the wrong ones.
-    let back = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let reads = luns.iter().map(|lun| scope.spawn(move || inside(namespace, || lun.read_back())));
         let reads: Vec<_> = reads.collect();
-        reads
-            .into_iter()
-            .map(|read| read.join().unwrap_or_else(|_| Err(failed("reading back", "panicked"))))
-            .collect::<Result<Vec<Result>>>()
-    });
-    back?.into_iter().collect::<Result>()?;
+        reads.into_iter().try_for_each(|read| joined(read)?)
+    })?;
     world.finish()
+}
+
+/// What a client came to that is a thread.
+fn joined<T>(client: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    client.join().unwrap_or_else(|_| Err(failed("a client", "panicked")))
 }
 
 /// Lets things happen, as long as there is time.
@@ -109,7 +113,9 @@ fn happen(context: &Context, world: &mut World, luns: &[Registers]) -> Result {
         let told = format!("{}{beside}", told.join(", then "));
         let ordered = std::thread::spawn(move || orders.iter().map(Order::carry_out).collect::<Vec<_>>());
         let happened = one_round(context, world, luns, &mut chance, &faults, round);
-        ordered.join().unwrap_or_default().into_iter().for_each(|done| world.effects.count(beside, done));
+        for (what, done) in ordered.join().unwrap_or_default() {
+            world.effects.count(&what, done);
+        }
         happened.map_err(|why| failed(&format!("round {round} ({told})"), why))?;
         let counts: Vec<_> = luns.iter().map(Registers::counts).collect();
         note!("     round {round}: {told}; writes, reads, in vain: {counts:?}");

@@ -6,7 +6,7 @@
 //!   reader:  low = the most that is acknowledged or was read ─► READ ─► every value in it is low ≤ value ≤ begun
 //! ```
 //! Where it has had no answer the writer reads all of them before it writes on: what was acknowledged last before a takeover would soon be
-//! overwritten otherwise. When all is over and at rest, each node is asked for all of them once more, and each has one value only.
+//! overwritten otherwise. When all is over and at rest, each node is asked for all of them once more: each has one value only, the same at all nodes.
 //!
 //! A value below `low` is an acknowledged write that is lost, hidden by a node that is no owner any more, or overwritten by one that
 //! came late; one above `begun`, or another number, are wrong bytes. A client that gets no answer goes to the next node, with a
@@ -61,6 +61,7 @@ pub(super) struct Registers {
     registers: Vec<Mutex<Register>>,
     stop: AtomicBool,
     writes: AtomicU64,
+    /// Reads of readers: what writers look back at does not show that readers are served.
     reads: AtomicU64,
     /// Attempts that were not answered, or with an error.
     in_vain: AtomicU64,
@@ -237,6 +238,8 @@ impl Registers {
                     client.at = at;
                     Ok(self.read_one(&mut client, number, true).ok())
                 })?;
+                // What was begun last and never answered is there or is not: the first node has said which, and the others have to agree.
+                self.with(number, |register| register.begun = register.seen);
             }
         }
         self.sound()
@@ -251,6 +254,7 @@ impl Registers {
                 client.next();
                 continue;
             }
+            self.reads.fetch_add(1, Ordering::Relaxed);
             number = (number + 7) % REGISTERS;
             if number == 0 {
                 client.session = None;
@@ -265,7 +269,6 @@ impl Registers {
         let node = client.at;
         let answer = client.try_here(&cdb, Transfer::In(SIZE as u32), &[])?;
         let high = self.with(number, |register| register.begun);
-        self.reads.fetch_add(1, Ordering::Relaxed);
         match seen(number as u64, (low, high), &answer.data, at_rest) {
             // A read beside a write may see parts of both: what is seen for good is the older one.
             Ok(value) => self.with(number, |register| register.seen = register.seen.max(value)),

@@ -27,6 +27,13 @@ pub(super) const QOS: &[Route] = &[
         json::<QosPolicyCreate>(),
         json::<QosPolicy>(),
     ),
+    get(
+        Viewer,
+        "/qos/policies/{policy}",
+        "qos_policy_show",
+        "A policy, what it is given to, and who uses it now.",
+        json::<QosPolicyDetail>(),
+    ),
     send(
         Operator,
         Patch,

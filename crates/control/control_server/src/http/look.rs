@@ -51,9 +51,9 @@ struct View {
     goes: bool,
 }
 
-/// Whether things are looked at by this route.
+/// Whether things are looked at by this route. A policy is looked at in the list: beside it there are its flows, which always change.
 pub(super) fn is_looked_at(route: &Route) -> bool {
-    route.method == Method::Get && matches!(route.response, Carries::Json(_))
+    route.id != "qos_policy_show" && route.method == Method::Get && matches!(route.response, Carries::Json(_))
 }
 
 /// Whether there is a route that shows what is at this path.
@@ -264,6 +264,7 @@ mod tests {
             ("snapshot_create", "/v1/volumes/v/snapshots", Some("v"), None),
             ("pool_import", "/v1/pools/import", None, None),
             ("qos_unassign", "/v1/qos/assignments?lun=l", None, None),
+            ("qos_policy_update", "/v1/qos/policies/p", Some("p"), of_list("/qos/policies", "p", false)),
             ("file_put", "/v1/volumes/v/content", Some("v"), None),
             ("login", "/v1/login", None, None),
         ] {

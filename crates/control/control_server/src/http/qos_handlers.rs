@@ -36,6 +36,7 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
         "qos_policy_create" => handle(f, async |State(n): S, Sent(b): Sent<QosPolicyCreate>| {
             answer(n.qos_policy_create(b).await)
         }),
+        "qos_policy_show" => handle(f, async |State(n): S, Path(p): P| answer(n.qos_policy_detail(&p))),
         "qos_policy_update" => handle(f, async |State(n): S, Path(p): P, Sent(b): Sent<QosPolicyUpdate>| {
             answer(n.qos_policy_update(&p, b).await)
         }),

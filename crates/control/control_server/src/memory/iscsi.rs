@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{Code, Config, LunReservations, PortalInfo, Problem, Session};
 use parking_lot::Mutex;
+use qos_gate::VolumeReport;
 use uuid::Uuid;
 
 use super::now;
-use crate::backend::{Current, ImageNow, IscsiBackend, ServedLun, Work};
+use crate::backend::{Current, ImageNow, IscsiBackend, QueueOf, ServedLun, Work};
 
 /// What is to be served.
 #[derive(Default)]
@@ -70,6 +71,15 @@ impl IscsiBackend for MemoryIscsi {
             }
         };
         config.portals.iter().map(info).collect()
+    }
+
+    fn queues(&self) -> Vec<QueueOf> {
+        let config = self.config.lock();
+        let luns = config.luns.iter().map(|lun| (lun.volume_guid, lun.volume.clone()));
+        let shares = config.shares.iter().map(|share| (share.volume_guid, share.volume.clone()));
+        let volumes: BTreeSet<(Option<Uuid>, String)> = luns.chain(shares).collect();
+        let queue = |(guid, volume)| QueueOf { volume, guid, report: VolumeReport::default() };
+        volumes.into_iter().map(queue).collect()
     }
 
     fn write_caches(&self) -> Vec<(String, bool)> {

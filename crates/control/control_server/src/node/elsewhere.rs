@@ -169,7 +169,7 @@ impl Node {
     }
 
     /// What `may_be_elsewhere` says, for many things at once.
-    fn what_is_elsewhere(&self) -> impl Fn(&dyn OnVolume) -> bool + use<> {
+    pub(super) fn what_is_elsewhere(&self) -> impl Fn(&dyn OnVolume) -> bool + use<> {
         let pools: Vec<Uuid> = self.config.with(|config| config.pools.iter().map(|pool| pool.guid).collect());
         let pools = pools.into_iter().filter(|_| self.cluster.get().is_some());
         let elsewhere: BTreeSet<Uuid> = pools.filter(|pool| self.not_here(*pool).is_some()).collect();

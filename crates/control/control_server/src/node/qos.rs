@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use control_api::{
     Code, Config, Done, FlowStatus, Issue, LunConfig, Policies, Policy, PolicyKind, Problem, Protocol,
-    QosFlow, QosPolicy, QosPolicyCreate, QosPolicyRemove, QosPolicyUpdate, QosSettings, QosUpdate, Severity,
+    QosFlow, QosPolicy, QosPolicyCreate, QosPolicyDetail, QosPolicyRemove, QosPolicyUpdate, QosSettings,
+    QosUpdate, Severity,
 };
 use health_rules::{FindingCode, of_rule};
 use qos_gate::{Asked, DiskName, FlowReport};
@@ -92,6 +93,14 @@ impl Node {
             .collect();
         policies.sort_by(|a, b| (b.status, &a.policy.name).cmp(&(a.status, &b.policy.name)));
         policies
+    }
+
+    /// A policy by its name or GUID, and its flows.
+    pub fn qos_policy_detail(&self, word: &str) -> Result<QosPolicyDetail, Problem> {
+        let guid = self.config.with(|config| find(config, word).map(|policy| policy.guid))?;
+        let flows = self.qos_flow_list().into_iter();
+        let flows = flows.filter(|flow| flow.policy_guid == Some(guid)).collect();
+        Ok(QosPolicyDetail { policy: self.qos_policy_show(guid)?, flows, unanswered: Vec::new() })
     }
 
     pub(super) fn qos_policy_show(&self, guid: Uuid) -> Result<QosPolicy, Problem> {
@@ -189,7 +198,7 @@ impl Node {
 
     /// What initiators do with LUNs and clients with files, those in trouble first.
     pub fn qos_flow_list(&self) -> Vec<QosFlow> {
-        let reports = self.backends.iscsi.flows();
+        let reports = self.flows_here();
         let config = self.config.get();
         let mut flows = describe_all(&config, &self.name(), reports);
         flows.sort_by(|a, b| {

@@ -164,3 +164,60 @@ fn what_was_begun_for_another_node_is_finished_though_watches_break_off() {
         node.stop();
     }
 }
+
+#[test]
+fn policies_are_given_to_what_is_on_a_volume_by_any_node() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let (second, third) = (world.start(2), world.start(3));
+    comes("all take part", || [&second, &third].iter().all(|node| node.takes_part()));
+    make_other(&second);
+    comes("the third knows", || third.pool("p").1 == "online" && third.pool("q").1 == "online");
+    first.send("POST", "/v1/volumes/v/files", &json!({ "path": "/a", "kind": "file", "size_bytes": 1 }));
+    third.send("POST", "/v1/qos/policies", &json!({ "name": "gold", "max_iops": 500 }));
+    comes("all know the policy", || {
+        [&first, &second].iter().all(|node| items(node, "/v1/qos/policies").len() == 1)
+    });
+    // A volume is listed once, by the node that has it; each node keeps a queue for all of them.
+    second.send("POST", "/v1/shares", &json!({ "name": "t", "volume": "w" }));
+    for node in [&first, &second, &third] {
+        comes("volumes are listed where they are", || {
+            let of = |item: &Value| (item["volume"].clone(), item["node"].clone());
+            let mut all: Vec<_> = items(node, "/v1/qos/volumes").iter().map(of).collect();
+            all.sort_by_key(|(volume, _)| volume.to_string());
+            all == [(json!("v"), json!("n1")), (json!("w"), json!("n2"))]
+        });
+        assert_eq!(node.get("/v1/qos/policies/gold")["flows"], json!([]));
+    }
+    let places = |node: &Member| items(node, "/v1/qos/policies")[0]["places"].clone();
+    // Two other nodes have pools: the volume says which of them is meant.
+    for (subject, at, named) in
+        [("volume", "w", "volume w"), ("file", "v:/a", "file v:/a"), ("folder", "v:/", "volume v")]
+    {
+        third.send("POST", "/v1/qos/assignments", &json!({ "policy": "gold", subject: at }));
+        comes("all know who has it", || {
+            [&first, &second, &third].iter().all(|node| places(node) == json!([named]))
+        });
+        let row = &third.get("/v1/config")["qos_place"][0];
+        assert!(row["volume_guid"].is_string(), "the owner has said which volume it is: {row}");
+        third.send("DELETE", &format!("/v1/qos/assignments?{subject}={at}"), &Value::Null);
+        comes("none has it", || [&first, &second, &third].iter().all(|node| places(node) == json!([])));
+    }
+    let assign = |subject: &str, at: &str, code: &str| {
+        third.refused("POST", "/v1/qos/assignments", &json!({ "policy": "gold", subject: at }), code)
+    };
+    assert!(assign("file", "v:/b", "not-found").contains("no file v:/b"));
+    assert!(assign("volume", "none", "not-found").contains("no volume none"));
+    assert!(assign("folder", "v:/a", "invalid-request").contains("is a file and no folder"));
+    for (gone, told) in
+        [("file=v:/b", "no file v:/b"), ("volume=none", "no volume none"), ("file=v:/a", "has no policy")]
+    {
+        let path = format!("/v1/qos/assignments?{gone}");
+        assert!(third.refused("DELETE", &path, &Value::Null, "not-found").contains(told), "{gone}");
+    }
+    for node in [first, second, third] {
+        node.stop();
+    }
+}

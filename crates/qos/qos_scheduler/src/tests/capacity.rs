@@ -179,6 +179,27 @@ fn a_minimum_that_is_hardly_used_holds_back_nobody() {
 }
 
 #[test]
+fn what_a_volume_can_is_known_once_it_was_busy_for_a_while_and_by_which_requests() {
+    let mut volume = flash();
+    let few = neighbours(&mut volume, 4, 64);
+    volume.run(S / 2);
+    assert_eq!(volume.learnt().units, 0, "a burst shows nothing");
+    volume.run(5 * S);
+    let learnt = volume.learnt();
+    assert!(learnt.units.abs_diff(20_000) <= 1000, "{learnt:?}");
+    assert_eq!(learnt.request_units_permille, 1000, "4 KiB count as one");
+    drop(few);
+    let mut volume = flash();
+    for _ in 0..4 {
+        volume.deep(Terms::default(), 64, 1 << 20);
+    }
+    volume.run(5 * S);
+    let learnt = volume.learnt();
+    assert_eq!(learnt.request_units_permille, 128_000, "1 MiB counts as 128");
+    assert!(learnt.units > 20_000, "{learnt:?}");
+}
+
+#[test]
 fn a_configured_target_is_kept_while_a_minimum_is_in_use() {
     let mut volume = flash();
     let settings = Settings { depth: 128, latency_target: 1600 * US, ..Settings::default() };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use control_api::{NodeDisk, natural_order};
 use serde_json::Value;
 
+use super::flows;
 use super::rule::Merge;
 
 /// What is known beside the lists.
@@ -34,6 +35,9 @@ pub(super) fn merged(
 ) -> Vec<Value> {
     if merge == Merge::Disks {
         return disks(me, told, beside);
+    }
+    if merge == Merge::Policies {
+        return flows::policies(told.into_iter().map(|(_, list)| list).collect());
     }
     let mut items: Vec<Value> = Vec::new();
     let mut told_of: BTreeSet<String> = BTreeSet::new();
@@ -66,7 +70,11 @@ pub(super) fn merged(
             items.push(item);
         }
     }
-    sort(merge, &mut items);
+    if merge == Merge::Flows {
+        flows::sort(&mut items)
+    } else {
+        sort(merge, &mut items)
+    }
     items
 }
 

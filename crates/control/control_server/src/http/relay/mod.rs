@@ -14,6 +14,7 @@
 //! * A disk that is named without its node is one of the node that is asked, whoever owns the pool.
 
 mod disks;
+mod flows;
 mod known;
 mod merge;
 mod rule;
@@ -142,6 +143,10 @@ impl Asked {
         }
         if merge == Merge::Status {
             return json(&status::merged(&self.node, own, told, &silent));
+        }
+        if merge == Merge::Policy {
+            let told = told.into_iter().map(|(_, answer)| answer).collect();
+            return json(&flows::policy(own, told, silent));
         }
         let items = |mut answer: Value| match answer.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => items,

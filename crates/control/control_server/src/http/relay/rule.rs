@@ -31,8 +31,14 @@ pub(super) enum Merge {
     Shares,
     /// Disks: of each node its own, those of pools as their owners see them.
     Disks,
-    /// What each node has by itself: sessions, opens, flows, jobs.
+    /// What each node has by itself: sessions, opens, jobs.
     Each,
+    /// Flows of storage QoS and the volumes that they are on, the worst first over all nodes.
+    Flows,
+    /// Policies of storage QoS: all nodes have the same, and each says how its own flows fare.
+    Policies,
+    /// One of them, with its flows on all nodes.
+    Policy,
 }
 
 impl Merge {
@@ -63,9 +69,10 @@ pub(super) fn rule(route: &Route) -> Rule {
         "lun_list" => Rule::Everywhere(Merge::Luns),
         "share_list" => Rule::Everywhere(Merge::Shares),
         "disk_list" => Rule::Everywhere(Merge::Disks),
-        "finding_list" | "session_list" | "open_list" | "qos_flow_list" | "qos_volume_list" | "job_list" => {
-            Rule::Everywhere(Merge::Each)
-        }
+        "finding_list" | "session_list" | "open_list" | "job_list" => Rule::Everywhere(Merge::Each),
+        "qos_flow_list" | "qos_volume_list" => Rule::Everywhere(Merge::Flows),
+        "qos_policy_list" => Rule::Everywhere(Merge::Policies),
+        "qos_policy_show" => Rule::Everywhere(Merge::Policy),
         "session_end" | "open_close" | "job_show" | "finding_acknowledge" | "finding_unacknowledge" => {
             Rule::AtOwner
         }
@@ -73,6 +80,8 @@ pub(super) fn rule(route: &Route) -> Rule {
         "user_list" => Rule::AtOwner,
         // Where the volume is, they say themselves: it is in the body, or the only one.
         "volume_create" | "lun_create" | "share_create" => Rule::AtOwner,
+        // They name the node that has the volume, where that is another one.
+        "qos_assign" | "qos_unassign" => Rule::AtOwner,
         id if OF_ANY_NODE.contains(&id) => Rule::Here,
         _ => {
             let of_owner = ["/pools/{pool}", "/volumes/{volume}", "/luns/{lun}", "/shares/{share}"];
