@@ -38,7 +38,7 @@ pub(crate) fn run(context: &Context) -> Result {
         let disk = world.nodes[at].own_disk(0).display().to_string();
         world.nodes[at].ask_within(20, &["disk", "fault", &disk, "delay", "--delay-ms", NEVER])?;
         Deadline::after(SAID).poll("a finding", || {
-            let said = world.nodes[at].ask_within(20, &["health", "list", "--json"]).unwrap_or_default();
+            let said = world.nodes[at].ask_within(20, &["status", "--json"]).unwrap_or_default();
             Ok(said.contains("disk-silent").then_some(()))
         })?;
         let next = Deadline::after(TAKEN).poll("another owner", || owner(world, &first))?;
