@@ -23,8 +23,8 @@ pub trait PoolDriver: Send + Sync + 'static {
     /// the pool goes nowhere.
     fn carry_out<'a>(&'a self, of: &'a Ownership, order: Order) -> DriverFuture<'a>;
 
-    /// The pool does not stop: something that it waits for hangs. The process has to end at once, since nobody else takes its pools while the
-    /// node beats. Where this comes back nevertheless, the node goes on as it was.
+    /// The pool has been stopping for long. If something that it waits for hangs, the process has to end, since nobody else takes its pools while
+    /// the node beats. If it only has much to do, this does nothing, and is asked again after a while.
     fn hung(&self, pool: PoolId);
 }
 

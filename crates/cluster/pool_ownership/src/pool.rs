@@ -1,13 +1,11 @@
 //! The life of one pool on this node.
 
+use std::time::Duration;
+
 use cluster_store::keys::NodeId;
 
 use crate::io::Order;
-use crate::settings::Timings;
 use crate::time::BootTime;
-
-/// A failed opening is given twice the time of the one before, so often.
-const DOUBLINGS: u32 = 4;
 
 /// How far a pool is on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,42 +34,25 @@ pub(crate) struct Pool {
     pub(crate) not_before: BootTime,
     /// No transaction is sent for it until then: the last one had no effect.
     pub(crate) retry_at: BootTime,
-    /// What it was at when it was looked at last, and since when.
-    watched: (Run, BootTime),
-    /// It was told that this epoch does not stop.
-    hung: Option<u64>,
-}
-
-/// What a pool does not come to the end of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overdue {
-    /// A step that opens it, in this epoch.
-    Opening(u64),
-    /// Its stop; said once for each epoch.
-    Stopping,
+    /// The epoch that is being stopped, and since when, or when it was last told that it takes long.
+    stopping: Option<(u64, BootTime)>,
 }
 
 impl Pool {
-    /// Whether it has been at the same order for longer than that may take; else, when that will be so.
-    pub(crate) fn overdue(&mut self, now: BootTime, timings: &Timings) -> Result<Overdue, Option<BootTime>> {
-        if self.watched.0 != self.run {
-            self.watched = (self.run, now);
-        }
-        let (within, overdue) = match self.run {
-            Run::Active { epoch, step: Some(_) } => {
-                (timings.open_within * (1 << self.failures.min(DOUBLINGS)), Overdue::Opening(epoch))
-            }
-            Run::Stopping { epoch } if self.hung != Some(epoch) => (timings.stop_within, Overdue::Stopping),
-            Run::Idle | Run::Active { step: None, .. } | Run::Stopping { .. } => return Err(None),
+    /// Whether it has been stopping for so long, since it began or since this was asked last; else, when that will be so.
+    pub(crate) fn stops_long(&mut self, now: BootTime, within: Duration) -> Result<(), Option<BootTime>> {
+        let Run::Stopping { epoch } = self.run else {
+            self.stopping = None;
+            return Err(None);
         };
-        let until = self.watched.1.after(within);
-        if now < until {
-            return Err(Some(until));
-        }
-        if let Run::Stopping { epoch } = self.run {
-            self.hung = Some(epoch);
-        }
-        Ok(overdue)
+        let since = match self.stopping {
+            Some((of, since)) if of == epoch => since,
+            _ => now,
+        };
+        let until = since.after(within);
+        let is_long = now >= until;
+        self.stopping = Some((epoch, if is_long { now } else { since }));
+        if is_long { Ok(()) } else { Err(Some(until)) }
     }
 
     /// The order after the one that is done.

@@ -32,9 +32,7 @@ pub struct Settings {
     pub back_off: Duration,
     /// But never for longer than this.
     pub back_off_most: Duration,
-    /// Each step that opens a pool has to be done in so long, or the pool is given up; twice as long each time it could not be opened.
-    pub open_within: Duration,
-    /// A pool that has not stopped in so long never will: the node's process has to end, so that others can take its pools.
+    /// A pool that has not stopped in so long may never: it is looked whether the node's process has to end, so that others can take its pools.
     pub stop_within: Duration,
     /// A node that was not asked anything for so long has stood still: what it heard before is no news.
     pub stand_still: Duration,
@@ -57,7 +55,6 @@ impl Default for Settings {
             restart_grace: milliseconds(1000),
             back_off: milliseconds(1000),
             back_off_most: milliseconds(8000),
-            open_within: Duration::from_secs(300),
             stop_within: Duration::from_secs(45),
             stand_still: milliseconds(1000),
         }

@@ -5,46 +5,24 @@ use std::collections::BTreeMap;
 use control_api::{
     ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, Issue, Severity, many,
 };
-use uuid::Uuid;
 
 use crate::etcd::of_etcd;
 use crate::{FindingCode, issue};
 
-/// Seconds within which a pool that is on its way to a node is served there. Clients wait so long; one that takes longer has trouble.
-pub const MOVES_WITHIN: u64 = 15;
-
-/// Since when pools have been on their way to a node, as far as that has been looked at.
-#[derive(Clone, Debug, Default)]
-pub struct MoveWatch(BTreeMap<Uuid, u64>);
-
-impl MoveWatch {
-    /// Looks at pools. `now` is in seconds, by a clock that nobody sets.
-    pub fn look(&mut self, now: u64, cluster: &ClusterStatus) {
-        let mut before = std::mem::take(&mut self.0);
-        let moving = cluster.pools.iter().filter(|pool| pool.state == ClusterPoolState::Moving);
-        self.0 = moving.map(|pool| (pool.guid, before.remove(&pool.guid).unwrap_or(now))).collect();
-    }
-
-    /// Whether a pool is on its way, and has not been so for long.
-    fn is_short(&self, now: u64, pool: Uuid) -> bool {
-        self.0.get(&pool).is_some_and(|since| now.saturating_sub(*since) < MOVES_WITHIN)
-    }
-}
-
-/// A pool that no node serves: on its way to one, or in trouble.
-fn of_unserved(pool: &ClusterPool, is_short: bool) -> Issue {
-    let (severity, detail) = match &pool.owner {
-        Some(owner) if is_short => {
-            (Severity::Warning, format!("it is on its way to node {owner}; clients wait meanwhile"))
+/// A pool that no node serves: nothing of it can be read or written now, also where that is over in a moment.
+fn of_unserved(pool: &ClusterPool) -> Issue {
+    let detail = match &pool.owner {
+        Some(owner) if pool.state == ClusterPoolState::Moving => {
+            format!("node {owner} opens or closes it; clients wait meanwhile")
         }
-        _ => (Severity::Critical, "no node lets clients in to it now".to_owned()),
+        _ => "no node lets clients in to it now".to_owned(),
     };
     let todo = "It goes on by itself within seconds where nodes and etcd can; `holdfast cluster status` says who is away.";
-    issue(FindingCode::PoolUnserved, severity, format!("pool {}", pool.name), detail, todo)
+    issue(FindingCode::PoolUnserved, Severity::Critical, format!("pool {}", pool.name), detail, todo)
 }
 
 /// Nodes that do not take part, whose pools are with others meanwhile, and members of etcd.
-pub fn of_nodes(cluster: &ClusterStatus, moves: &MoveWatch, now: u64) -> Vec<Issue> {
+pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
     let away =
         |node: &&ClusterMember| matches!(node.state, ClusterMemberState::Away | ClusterMemberState::Silent);
     let told = cluster.nodes.iter().filter(away).map(|node| {
@@ -56,7 +34,7 @@ pub fn of_nodes(cluster: &ClusterStatus, moves: &MoveWatch, now: u64) -> Vec<Iss
         issue(FindingCode::NodeAway, Severity::Warning, format!("node {}", node.name), detail.to_owned(), todo)
     });
     let unserved = cluster.pools.iter().filter(|pool| pool.state < ClusterPoolState::Unknown);
-    let unserved = unserved.map(|pool| of_unserved(pool, moves.is_short(now, pool.guid)));
+    let unserved = unserved.map(of_unserved);
     let back = cluster.store_went_back.iter().map(|why| of_store_back(&cluster.cluster, why));
     let told = told.chain(of_paused(cluster)).chain(of_quorum(cluster)).chain(of_etcd(cluster));
     told.chain(unserved).chain(back).collect()
@@ -208,11 +186,7 @@ mod tests {
     }
 
     fn codes(cluster: &ClusterStatus) -> Vec<String> {
-        of_nodes(cluster, &MoveWatch::default(), 0)
-            .into_iter()
-            .chain(of_versions(cluster))
-            .map(|issue| issue.code)
-            .collect()
+        of_nodes(cluster).into_iter().chain(of_versions(cluster)).map(|issue| issue.code).collect()
     }
 
     #[test]
@@ -220,7 +194,7 @@ mod tests {
         use ClusterMemberState::Up;
         let mut back = cluster(&[(Up, "1"), (Up, "1"), (Up, "1")]);
         back.store_went_back = Some("etcd is at revision 5, and this node had seen 9".into());
-        let told = of_nodes(&back, &MoveWatch::default(), 0);
+        let told = of_nodes(&back);
         assert!(
             told.iter().any(|issue| issue.code == "store-went-back" && issue.detail.contains("revision 5"))
         );
@@ -240,30 +214,26 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_on_its_way_is_no_catastrophe_until_it_takes_long() {
+    fn a_pool_that_nobody_serves_is_critical_also_on_its_way() {
         let mut cluster = cluster(&[(ClusterMemberState::Up, "1")]);
         let pool = |state| ClusterPool {
             name: "p".into(),
-            guid: Uuid::from_u128(1),
+            guid: uuid::Uuid::from_u128(1),
             owner: Some("n1".into()),
             epoch: 2,
             state,
             reason: None,
             address: None,
         };
-        let mut watch = MoveWatch::default();
-        let mut severities = |now, state| {
-            cluster.pools = vec![pool(state)];
-            watch.look(now, &cluster);
-            of_nodes(&cluster, &watch, now).iter().map(|issue| issue.severity).collect::<Vec<_>>()
-        };
         use ClusterPoolState::{Moving, Online, Silent};
-        assert_eq!(severities(100, Moving), [Severity::Warning]);
-        assert_eq!(severities(114, Moving), [Severity::Warning]);
-        assert_eq!(severities(115, Moving), [Severity::Critical], "it takes long");
-        assert_eq!(severities(116, Online), []);
-        assert_eq!(severities(117, Moving), [Severity::Warning], "the next move");
-        assert_eq!(severities(118, Silent), [Severity::Critical], "its node is gone");
+        for (state, words) in [(Moving, "node n1 opens"), (Silent, "no node")] {
+            cluster.pools = vec![pool(state)];
+            let told = of_nodes(&cluster);
+            assert_eq!(told.len(), 1);
+            assert!(told[0].severity == Severity::Critical && told[0].detail.starts_with(words), "{told:?}");
+        }
+        cluster.pools = vec![pool(Online)];
+        assert_eq!(of_nodes(&cluster), []);
     }
 
     #[test]

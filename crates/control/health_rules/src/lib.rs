@@ -36,7 +36,7 @@ use control_api::{Issue, Severity};
 
 pub use book::{Book, CLEAR_AFTER, KEPT_SECONDS, MOST_CLEARED, MOST_FINDINGS, News, finding_id};
 pub use clients::{of_initiators, of_shares_on_clusters, of_unencrypted};
-pub use cluster::{MOVES_WITHIN, MoveWatch, of_clock, of_gate, of_nodes, of_nodes_away, of_versions};
+pub use cluster::{of_clock, of_gate, of_nodes, of_nodes_away, of_versions};
 pub use code::FindingCode;
 pub use file::{FileError, MAX_FILE_BYTES, read, write};
 pub use headline::{headline, sort};

@@ -80,7 +80,7 @@ impl DiskWatch {
                 "{waiting} requests wait for it, and it has answered nothing for {} seconds: whatever needs it waits, and the pool cannot do without a disk that does not fail",
                 silent.seconds
             );
-            let todo = "Look at what is between the node and the disk: a multipath device without a path that queues, a device that is suspended, a controller in the kernel's log. Where another node of the cluster can have the pool, this node gives it up after a minute.";
+            let todo = "Look at what is between the node and the disk: a multipath device without a path that queues, a device that is suspended, a controller in the kernel's log. Where another node of the cluster takes pools, this node gives the pool up after four minutes, and where that hangs, too, its process ends with all of its pools, at most once an hour.";
             issue(
                 FindingCode::DiskSilent,
                 Severity::Error,

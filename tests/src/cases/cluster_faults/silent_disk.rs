@@ -17,7 +17,7 @@ const NEVER: &str = "3600000";
 /// It is said that the disk is silent.
 const SAID: Duration = Duration::from_secs(60);
 /// The disk is given up, the pool does not stop, the process ends, another one takes the pool.
-const TAKEN: Duration = Duration::from_secs(240);
+const TAKEN: Duration = Duration::from_secs(450);
 
 /// The owner of the pool on own disks, as another node than `not` sees it that serves it.
 fn owner(world: &World, not: &str) -> Result<Option<String>> {

@@ -7,7 +7,7 @@ use cluster_store::{Condition, Revision, Step, Transaction};
 use super::{Node, Phase};
 use crate::chain::Purpose;
 use crate::io::{Action, Failure, Order};
-use crate::pool::{Overdue, Run};
+use crate::pool::Run;
 use crate::time::BootTime;
 
 /// So often in a row a pool whose disks know a higher epoch is taken above it without a pause.
@@ -66,15 +66,13 @@ impl Node {
         }
     }
 
-    /// Gives up pools that cannot be opened in time, and says which ones do not stop: disks that never answer keep a pool from everybody as
-    /// long as the node that waits for them beats.
+    /// Says which pools take long to stop: disks that never answer keep a pool from everybody as long as the node that waits for them beats.
     pub(crate) fn notice_what_hangs(&mut self, now: BootTime, actions: &mut Vec<Action>) {
         let known: Vec<PoolId> = self.pools.keys().copied().collect();
         for id in known {
             let Some(pool) = self.pools.get_mut(&id) else { continue };
-            match pool.overdue(now, &self.timings) {
-                Ok(Overdue::Opening(epoch)) => self.failed(now, id, epoch, Failure::Trouble),
-                Ok(Overdue::Stopping) => actions.push(Action::Hung(id)),
+            match pool.stops_long(now, self.timings.stop_within) {
+                Ok(()) => actions.push(Action::Hung(id)),
                 Err(Some(at)) => self.wake_at(now, at),
                 Err(None) => {}
             }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control_api::{
-    Acknowledge, Acknowledgement, ClusterStatus, Code, EventKind, Finding, FindingQuery, Issue, PortalInfo,
-    Problem, Session, Share,
+    Acknowledge, Acknowledgement, Code, EventKind, Finding, FindingQuery, Issue, PortalInfo, Problem,
+    Session, Share,
 };
-use health_rules::{Book, DiskWatch, MoveWatch, News, RepairWatch};
+use health_rules::{Book, DiskWatch, News, RepairWatch};
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -44,7 +44,6 @@ pub(crate) struct Findings {
     news: Mutex<Vec<News>>,
     repair: Mutex<RepairWatch>,
     disks: Mutex<DiskWatch>,
-    moves: Mutex<MoveWatch>,
     /// By how many seconds clocks of other nodes are ahead.
     clocks: Mutex<BTreeMap<String, i64>>,
     /// Held by whoever writes the file: an older state never replaces a newer one.
@@ -70,7 +69,6 @@ impl Findings {
             news: Mutex::default(),
             repair: Mutex::default(),
             disks: Mutex::default(),
-            moves: Mutex::default(),
             clocks: Mutex::default(),
             writing: Arc::default(),
         }
@@ -99,11 +97,9 @@ impl Findings {
         issues
     }
 
-    /// What there is to say of the nodes of a cluster and of its pools. `now` is in seconds since the node started.
-    pub(super) fn of_nodes(&self, now: u64, cluster: &ClusterStatus) -> Vec<Issue> {
-        let mut moves = self.moves.lock();
-        moves.look(now, cluster);
-        health_rules::of_nodes(cluster, &moves, now)
+    /// Disks that have not answered for so many seconds. `now` is in seconds since the node started.
+    pub(super) fn silent_disks(&self, now: u64, seconds: u64) -> Vec<String> {
+        self.disks.lock().silent(now, seconds).into_iter().map(|silent| silent.disk.disk.clone()).collect()
     }
 
     fn take_news(&self) -> Vec<News> {

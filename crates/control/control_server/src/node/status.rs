@@ -91,9 +91,7 @@ impl Node {
         issues.extend(self.addresses.issues());
         issues.extend(self.backends.disks.shut().iter().map(|(disk, why)| health_rules::of_gate(disk, why)));
         let cluster = self.cluster_show().await.ok();
-        issues.extend(
-            cluster.iter().flat_map(|cluster| self.findings.of_nodes(self.uptime_seconds(), cluster)),
-        );
+        issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));
         issues.extend(self.findings_of_names());
         issues.extend(self.client_issues(&sessions, &shares_here, &portals));

@@ -15,24 +15,20 @@ use std::time::Duration;
 use cluster_node::{DriverFuture, Failure, Order, Ownership, PoolDriver};
 use cluster_store::keys::PoolId;
 use control_api::{Code, PoolConfig, Problem};
-use health_rules::{DiskWatch, Silent};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::{Release, Step, Turn};
+use super::{Release, Step, Turn, silence};
 use crate::backend::{self, OpenTold, Opened, PoolDisk, is_followed};
 use crate::node::Node;
 
 /// How often a pool is asked whether it goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often its disks are looked at: each so many of these looks.
-const DISKS_EVERY: u32 = 10;
-/// Seconds after which a pool with a disk that answers nothing is given up, so that another node can have it. Longer than a disk's own patience
-/// with a bad sector, and than a kernel's with a path that is away for a moment.
-const SILENT_TOO_LONG: u64 = 60;
+/// How often it is asked whether a disk of it is silent: each so many of these looks.
+const SILENCE_EVERY: u32 = 50;
 
 /// What is known of a pool between its orders.
 #[derive(Default)]
@@ -91,6 +87,10 @@ impl NodeDriver {
 
     async fn fence(&self, turn: &Turn, epoch: u64) -> Result<(), Failure> {
         let config = self.config(turn.pool)?;
+        if self.node.leaves_to_others(turn.pool) {
+            tracing::warn!(pool = config.name, "a pool is left to others, as its disk was silent here");
+            return Err(Failure::Trouble);
+        }
         self.node.pools.lock().entry(turn.pool).or_default().name.clone_from(&config.name);
         turn.begin(Step::Take);
         self.node.expect_shares();
@@ -235,34 +235,20 @@ impl NodeDriver {
         }
     }
 
-    /// Whether a disk of the pool answers nothing any more, and there is another node that may reach it, or the copies of what is on it.
-    fn has_hung(&self, pool: Uuid, disks: &mut DiskWatch) -> bool {
-        let now = self.node.uptime_seconds();
-        disks.look(now, self.node.disk_answers(|of| of == pool));
-        let Some(silent) = disks.silent(now, SILENT_TOO_LONG).first().copied() else { return false };
-        let taken = self.node.cluster.get().is_some_and(|cluster| cluster.has_taker());
-        if taken {
-            let Silent { disk, seconds } = silent;
-            tracing::error!(
-                disk = disk.disk,
-                pool = disk.pool,
-                seconds,
-                "a disk does not answer: its pool is given up, so that another node can have it"
-            );
-        }
-        taken
-    }
-
     /// Tells the cluster when the pool cannot go on, from now on until it is stopped.
     fn watch(&self, of: &Ownership) {
         let (driver, of) = (self.clone(), of.clone());
         let pool = of.pool.0;
         let watching = self.control.spawn(async move {
-            let mut disks = DiskWatch::default();
             for round in 0_u32.. {
-                let hung = round.is_multiple_of(DISKS_EVERY) && driver.has_hung(pool, &mut disks);
-                if let Some(failure) = driver.why_not(pool, of.epoch).or(hung.then_some(Failure::Trouble)) {
+                if let Some(failure) = driver.why_not(pool, of.epoch) {
                     return of.failed(failure);
+                }
+                if round.is_multiple_of(SILENCE_EVERY)
+                    && let Some(disk) = driver.node.given_up_for(pool)
+                {
+                    silence::told(&disk, pool);
+                    return of.failed(Failure::Trouble);
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
             }
@@ -276,7 +262,11 @@ impl PoolDriver for NodeDriver {
         Box::pin(async move {
             let (driver, pool, epoch) = (self.clone(), of.pool.0, of.epoch);
             let mut step = Waited(self.control.spawn(async move { driver.step(pool, epoch, order).await }));
-            (&mut step.0).await.unwrap_or(Err(Failure::Trouble))?;
+            tokio::select! {
+                done = &mut step.0 => done.unwrap_or(Err(Failure::Trouble))?,
+                // What shards have begun goes on, and has the turn: `Stop` waits for it.
+                () = self.node.wait_until_silent(pool), if order != Order::Stop => return Err(Failure::Trouble),
+            }
             match (order, self.node.cluster.get()) {
                 (Order::Open, _) => self.watch(of),
                 (Order::Publish, Some(cluster)) => cluster.say_served(of.pool, of.epoch, of.permit.clone()),
@@ -287,12 +277,6 @@ impl PoolDriver for NodeDriver {
     }
 
     fn hung(&self, pool: PoolId) {
-        let name = self.config(pool.0).map_or_else(|_| pool.to_string(), |config| config.name);
-        tracing::error!(
-            pool = name,
-            "a pool does not stop: its disks do not answer, or something else hangs. This process ends, so that other nodes can take its pools"
-        );
-        // Threads that hang are not waited for.
-        std::process::exit(1);
+        self.node.end_if_silent(pool.0);
     }
 }
