@@ -75,20 +75,19 @@ impl Caching {
     }
 }
 
-/// An overflow file without anything of what a former one held, which nobody knows how to find.
+/// A new overflow file. What a former one held nobody knows how to find. Whatever has the name loses only that: it may be a hard link
+/// that a user of the folder has made, to a file whose content is to stay.
 async fn begin_file(store: &dyn FileStore, path: &str) -> Result<Arc<dyn OpenFile>, Problem> {
     let (directory, name) = files::parent(store, path, true).await?;
-    let file = match store.lookup(directory, name).await {
-        Ok(entry) => entry.file,
-        Err(error) if error.kind() == StoreErrorKind::NotFound => {
-            let new = files::new(store, directory, FileKind::File).await.map_err(files::at(path))?;
-            store.create(directory, name, new).await.map_err(files::at(path))?
-        }
+    match store.remove(directory, name).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == StoreErrorKind::NotFound => {}
         Err(error) => return Err(files::at(path)(error)),
-    };
+    }
+    let new = files::new(store, directory, FileKind::File).await.map_err(files::at(path))?;
+    let file = store.create(directory, name, new).await.map_err(files::at(path))?;
     let options = OpenOptions { share: OWNED, ..OpenOptions::shared(Access::READ_WRITE) };
     let file = store.open(file, options).await.map_err(files::at(path))?;
-    file.set_size(0).await.map_err(files::at(path))?;
     // Whether there is room is known now, and not when the first writes wait for it.
     let tried = file.write(0, IoBuf::zeroed(write_cache::SLAB as usize).freeze(), Durability::Volatile).await;
     tried.map_err(files::at(path))?;
