@@ -83,7 +83,7 @@ pub(crate) struct Inner {
     /// Held over pages by whoever changes them.
     pub(crate) locks: RangeLocks,
     /// One batch at a time goes to the overflow file.
-    pub(crate) leaving: tokio::sync::Mutex<()>,
+    pub(crate) leaving: Arc<tokio::sync::Mutex<()>>,
     /// Somebody sees to it already that there is memory for those who come next.
     pub(crate) ahead: AtomicBool,
     pub(crate) counts: Counts,
@@ -164,7 +164,7 @@ impl WriteCache {
             stale: AtomicUsize::new(0),
             uses: AtomicU64::new(1),
             locks: RangeLocks::default(),
-            leaving: tokio::sync::Mutex::default(),
+            leaving: Arc::default(),
             ahead: AtomicBool::new(false),
             counts: Counts::default(),
             problem: Mutex::default(),
