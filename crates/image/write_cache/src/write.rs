@@ -102,6 +102,7 @@ impl Inner {
             let is_new = state.write(part.slab, part.at, bytes, freed);
             let now = self.now();
             block.touch(now);
+            self.in_ram.fetch_add(is_new.into(), Ordering::Relaxed);
             if is_new && state.queued == 0 && self.overflow.is_some() {
                 state.queued = now;
                 self.order.lock().push(Reverse((now, block.number)));
@@ -162,6 +163,7 @@ impl Inner {
         if let Some(overflow) = &self.overflow {
             overflow.give_back(&freed.slots);
         }
+        self.in_ram.fetch_sub(freed.slabs, Ordering::Relaxed);
         self.share.give(freed.bytes);
     }
 
@@ -344,7 +346,12 @@ impl Inner {
         match (&self.overflow, self.problem.lock().clone()) {
             (None, _) => format!("{memory}, and it has no overflow file"),
             (Some(_), Some(problem)) => format!("{memory}, and nothing goes to its overflow file: {problem}"),
-            (Some(_), None) => format!("{memory}, and others hold it"),
+            (Some(_), None) if short == Short::All => format!("{memory}, and others hold it"),
+            (Some(_), None) => format!(
+                "{memory}: {} of {} bytes by what it knows of the blocks that it has, the rest by data that its overflow file has not taken in time",
+                self.index_bytes(),
+                self.ram_limit
+            ),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
-use control_api::{Code, LunConfig, LunWriteCache, LunWriteCacheNow, Problem, human_bytes};
+use control_api::{Code, LunConfig, LunWriteCache, LunWriteCacheNow, Problem, WriteCachePlace, human_bytes};
 use file_store::{Access, FileKind, FileStore, OpenFile, OpenOptions, Share, StoreErrorKind};
 use scsi_disk::LogicalUnit;
 use uuid::Uuid;
@@ -46,14 +46,20 @@ impl Caching {
     /// Begins one over `base`, with an empty overflow file. On the shard of the volume.
     pub(super) async fn begin(&self, store: &Arc<dyn FileStore>, base: Device) -> Result<Cached, Problem> {
         let size = base.size();
-        let mut options = Options::ram(self.wanted.memory());
+        // What gathers writes to large ones is the same for all disks; the index, which stays in memory, is not.
+        let of_index = match self.wanted.place {
+            WriteCachePlace::OwnDisk => write_cache::index_bytes(size),
+            _ => 0,
+        };
+        let memory = self.wanted.memory().saturating_add(of_index);
+        let mut options = Options::ram(memory);
         let overflow = self.overflow_path();
         if let Some(path) = &overflow {
             let file = begin_file(&**store, path).await?;
             // A slab that is written anew has a new place before its former one is free.
             let bytes =
                 self.wanted.overflow_bytes.unwrap_or_else(|| size.saturating_add(size / 4) + (64 << 20));
-            options = Options::overflowing(self.wanted.memory(), file, bytes);
+            options = Options::overflowing(memory, file, bytes);
         }
         let cache = WriteCache::new(base, &self.budget, options).map_err(|no_room| {
             let detail = format!(
