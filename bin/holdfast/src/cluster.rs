@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use control_api::{
-    ClusterInit, ClusterJoin, ClusterMember, ClusterPlace, ClusterStatus, ClusterToken, EtcdMemberState,
-    EtcdMemberStatus, GivenEtcd, human_bytes,
+    ClusterInit, ClusterJoin, ClusterMember, ClusterMemberState, ClusterPlace, ClusterStatus, ClusterToken,
+    EtcdMemberState, EtcdMemberStatus, GivenEtcd, human_bytes,
 };
 
 use crate::context::Context;
@@ -254,6 +254,14 @@ fn print_etcd(members: &[EtcdMemberStatus]) {
     table.print();
 }
 
+/// How a node is, in a word. Who has given all its pools away drains no more: it waits for whoever works at it.
+fn state_of(node: &ClusterMember) -> String {
+    match node.state {
+        ClusterMemberState::Draining if node.pools == 0 => "drained".to_owned(),
+        state => word(&state),
+    }
+}
+
 /// The nodes of a cluster as a table.
 pub(crate) fn print_nodes(nodes: &[ClusterMember]) {
     let headings = ["NODE", ">NUMBER", "STATE", ">BEAT", ">POOLS", "ADDRESS", "RELEASE", "PROBLEM"];
@@ -262,7 +270,7 @@ pub(crate) fn print_nodes(nodes: &[ClusterMember]) {
         table.row([
             node.name.clone(),
             node.number.to_string(),
-            word(&node.state),
+            state_of(node),
             or_dash(node.beat_age_ms.map(|age| format!("{age} ms ago")).as_ref()),
             node.pools.to_string(),
             or_dash(node.addresses.first()),

@@ -75,6 +75,13 @@ pub const CASES: &[Case] = &[
         run: cluster_faults::run,
     },
     Case {
+        name: "silent-disk",
+        about: "a disk of the owner of a pool answers nothing and does not fail: the node says so and ends itself, another one serves the pool",
+        ci: false,
+        guest: false,
+        run: cluster_faults::silent_disk::run,
+    },
+    Case {
         name: "bus",
         about: "a pool over the own disks of three nodes: one is killed under load and comes back, only dirty regions are copied; the owner is killed",
         ci: true,

@@ -107,9 +107,15 @@ function Summary({ cluster }: { cluster: ClusterStatus }) {
   );
 }
 
+/** Who has given all its pools away drains no more: it waits for whoever works at it. */
+function NodeState({ node }: { node: ClusterMember }) {
+  if (node.state === "draining" && node.pools === 0) return <Badge tone="calm">drained</Badge>;
+  return <Badge tone={NODE[node.state]}>{node.state}</Badge>;
+}
+
 const NODES: Column<ClusterMember>[] = [
   { title: "Node", value: (row) => row.name },
-  { title: "State", value: (row) => row.state, cell: (row) => <Badge tone={NODE[row.state]}>{row.state}</Badge> },
+  { title: "State", value: (row) => row.state, cell: (row) => <NodeState node={row} /> },
   { title: "Last beat", value: (row) => row.beat_age_ms ?? Infinity, cell: (row) => (row.beat_age_ms == null ? "–" : `${row.beat_age_ms.toLocaleString("en")} ms ago`), end: true },
   { title: "Pools", value: (row) => row.pools, end: true },
   { title: "Address", value: (row) => row.addresses[0] ?? "–", wide: true },

@@ -22,6 +22,10 @@ pub trait PoolDriver: Send + Sync + 'static {
     /// same epoch follows then, and ends whatever was begun, on shards too. It is given again after a while when it fails: until it is done
     /// the pool goes nowhere.
     fn carry_out<'a>(&'a self, of: &'a Ownership, order: Order) -> DriverFuture<'a>;
+
+    /// The pool has been stopping for long. If something that it waits for hangs, the process has to end, since nobody else takes its pools while
+    /// the node beats. If it only has much to do, this does nothing, and is asked again after a while.
+    fn hung(&self, pool: PoolId);
 }
 
 /// A pool that this node owns in an epoch. Clones are the same.

@@ -27,7 +27,7 @@ use crate::links::Links;
 use crate::permit::NodePermit;
 use crate::remembered::Remembered;
 use crate::running::{Pools, Report};
-use crate::status::{MemberState, PoolState, Status};
+use crate::status::{MemberState, Status};
 use crate::tls::LinkTls;
 
 /// Events that wait for the loop; whoever has one more waits.
@@ -473,18 +473,17 @@ impl Work {
             Action::Read => life.again.notify_one(),
             Action::Send(to, message) => self.links.send(to, message),
             Action::Pool(pool, epoch, order) => life.pools.order(pool, epoch, order),
+            Action::Hung(pool) => self.driver.hung(pool),
             Action::Ended => {}
         }
     }
 
     fn tell(&self, life: &Life, phase: Option<Phase>) {
-        let pools =
-            life.pools.each().map(|(pool, epoch, order, done)| PoolState { pool, epoch, order, done });
         let status = Status {
             phase,
             incarnation: life.node.incarnation().0,
             permit: phase.map_or(BootTime(0), |_| life.node.permit()),
-            pools: pools.collect(),
+            pools: life.pools.each().collect(),
             members: life.node.members().map(MemberState::seen).collect(),
             owners: life.node.owners().map(|(pool, owner)| (pool, owner.cloned())).collect(),
             links: self.links.status(),

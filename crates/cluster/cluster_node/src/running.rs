@@ -14,6 +14,7 @@ use tokio::time::sleep;
 
 use crate::driver::{Failures, Ownership, PoolDriver};
 use crate::permit::Permit;
+use crate::status::PoolState;
 
 /// A pool that could not be stopped is asked to stop again after this.
 const STOP_AGAIN: Duration = Duration::from_millis(500);
@@ -114,11 +115,14 @@ impl<Event: Send + 'static> Pools<Event> {
         }
     }
 
-    /// Each pool with its epoch, its last order, and whether that is done.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (PoolId, u64, Order, bool)> {
-        self.running
-            .iter()
-            .map(|(pool, running)| (*pool, running.ownership.epoch, running.order, running.done))
+    /// How it is with each pool.
+    pub(crate) fn each(&self) -> impl Iterator<Item = PoolState> {
+        self.running.iter().map(|(pool, running)| PoolState {
+            pool: *pool,
+            epoch: running.ownership.epoch,
+            order: running.order,
+            done: running.done,
+        })
     }
 
     /// Stops everything and waits for it: the process is to end.

@@ -26,6 +26,8 @@ impl PoolDriver for Nothing {
     fn carry_out<'a>(&'a self, _: &'a Ownership, _: Order) -> DriverFuture<'a> {
         Box::pin(async { Ok(()) })
     }
+
+    fn hung(&self, _: cluster_store::keys::PoolId) {}
 }
 
 struct Scene {

@@ -34,6 +34,8 @@ impl PoolDriver for Served {
             Ok(())
         })
     }
+
+    fn hung(&self, _: cluster_store::keys::PoolId) {}
 }
 
 /// Adds a line as one write: two threads write, and the process may be killed in the middle of a line, which then stands alone.

@@ -95,6 +95,9 @@ pub enum Action {
     Send(NodeId, Message),
     /// Do this with a pool, in this epoch.
     Pool(PoolId, u64, Order),
+    /// The pool has been stopping for another [`Settings::stop_within`](crate::Settings::stop_within): it has much to do, or something that it waits
+    /// for hangs. As long as this node beats nobody else takes the pool, so if it hangs the process has to end.
+    Hung(PoolId),
     /// This life is over: others have taken what it had, and all of its pools are stopped. The next one begins with a new
     /// incarnation.
     Ended,

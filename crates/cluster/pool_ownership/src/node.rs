@@ -176,6 +176,7 @@ impl Node {
         self.note(now, input, &mut actions);
         self.notice_eviction();
         let mut orders = Vec::new();
+        self.notice_what_hangs(now, &mut orders);
         self.reconcile(now, &mut orders);
         // Before anything else: an answer that may not be given any more is worse than one that is late.
         let permit = self.permit();

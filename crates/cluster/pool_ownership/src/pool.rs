@@ -1,5 +1,7 @@
 //! The life of one pool on this node.
 
+use std::time::Duration;
+
 use cluster_store::keys::NodeId;
 
 use crate::io::Order;
@@ -32,9 +34,27 @@ pub(crate) struct Pool {
     pub(crate) not_before: BootTime,
     /// No transaction is sent for it until then: the last one had no effect.
     pub(crate) retry_at: BootTime,
+    /// The epoch that is being stopped, and since when, or when it was last told that it takes long.
+    stopping: Option<(u64, BootTime)>,
 }
 
 impl Pool {
+    /// Whether it has been stopping for so long, since it began or since this was asked last; else, when that will be so.
+    pub(crate) fn stops_long(&mut self, now: BootTime, within: Duration) -> Result<(), Option<BootTime>> {
+        let Run::Stopping { epoch } = self.run else {
+            self.stopping = None;
+            return Err(None);
+        };
+        let since = match self.stopping {
+            Some((of, since)) if of == epoch => since,
+            _ => now,
+        };
+        let until = since.after(within);
+        let is_long = now >= until;
+        self.stopping = Some((epoch, if is_long { now } else { since }));
+        if is_long { Ok(()) } else { Err(Some(until)) }
+    }
+
     /// The order after the one that is done.
     pub(crate) fn done(&mut self, epoch: u64, order: Order) -> Option<Order> {
         match self.run {

@@ -75,7 +75,7 @@ pub enum ClusterMemberState {
     Away,
     /// It takes part, and is not heard of.
     Silent,
-    /// It gives its pools away.
+    /// It gives its pools away, or has: it takes none until it is resumed. One without `pools` is drained.
     Draining,
     /// It takes no pools.
     Paused,

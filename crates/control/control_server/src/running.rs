@@ -58,6 +58,7 @@ pub struct Running {
     sweeping: JoinHandle<()>,
     remembering: JoinHandle<()>,
     finding: JoinHandle<()>,
+    looking: JoinHandle<()>,
     notifying: JoinHandle<()>,
 }
 
@@ -207,6 +208,7 @@ impl Running {
         let sweeping = tokio::spawn(node.clone().sweep());
         let remembering = tokio::spawn(node.clone().remember());
         let finding = tokio::spawn(node.clone().watch_findings());
+        let looking = tokio::spawn(node.clone().watch_disks());
         let notifying = tokio::spawn(node.clone().notify());
         tracing::info!(socket = %path.display(), "node is running");
         Ok(Self {
@@ -224,6 +226,7 @@ impl Running {
             sweeping,
             remembering,
             finding,
+            looking,
             notifying,
         })
     }
@@ -283,6 +286,7 @@ impl Running {
         let _ = self.sweeping.await;
         let _ = self.remembering.await;
         let _ = self.finding.await;
+        let _ = self.looking.await;
         let _ = self.notifying.await;
         if let Some(part) = self.part {
             part.stop().await;

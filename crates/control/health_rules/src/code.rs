@@ -42,6 +42,7 @@ codes! {
     DiskMissing "disk-missing" "A disk of a pool is missing.",
     DiskPathTaken "disk-path-taken" "Another file was put at the path of a disk in use.",
     DiskRetiring "disk-retiring" "A disk is being emptied, or is retired.",
+    DiskSilent "disk-silent" "A disk of a pool does not answer, and what needs it waits.",
     DiskSuspect "disk-suspect" "A disk serves and does not look well: errors, damage, slowness.",
     EtcdDamaged "etcd-damaged" "The database of a member of etcd is not what those of others are.",
     EtcdMemberAway "etcd-member-away" "A member of the cluster's etcd does not answer, or has no leader.",

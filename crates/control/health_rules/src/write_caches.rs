@@ -42,6 +42,16 @@ pub fn of_write_caches(luns: &[Lun]) -> Vec<Issue> {
                 ),
                 "Shut its host down and make the LUN anew with more memory or an overflow file (`holdfast lun create --write-cache-in ram-overflow`). What the host discards is room again.".to_owned(),
             ),
+            (None, WriteCachePlace::RamOverflow | WriteCachePlace::OwnDisk) if now.refused > 0 => (
+                if is_full(now) { Severity::Error } else { Severity::Warning },
+                format!(
+                    "its write cache found no memory in time, though its overflow file can be used: it has {} of {} in memory, what it knows of the {} in the file among them{refused}",
+                    human_bytes(now.ram_bytes),
+                    human_bytes(now.ram_limit_bytes),
+                    human_bytes(now.overflow_bytes)
+                ),
+                "Look at its host, whose writes failed. Make the LUN anew with enough memory for all of its disk (`--cache-size`), give write caches more (`cache.write_bytes`), or look for disks that are slow. What the host discards is room again.".to_owned(),
+            ),
             _ => return None,
         };
         Some(issue(FindingCode::LunWriteCache, severity, format!("LUN {name}"), detail, todo))
@@ -82,6 +92,17 @@ mod tests {
         for (bytes, wanted) in [(8 << 20, Severity::Warning), (16 << 20, Severity::Error)] {
             let (severity, detail) = told(overflow, has(bytes, Some("no space left"))).expect("told");
             assert!(severity == wanted && detail.contains("(no space left)"), "{detail}");
+        }
+        let own_disk = r#"{"place":"own-disk","overflow":"/c"}"#;
+        for (cache, bytes, wanted) in [
+            (overflow, 8 << 20, Severity::Warning),
+            (overflow, 16 << 20, Severity::Error),
+            (own_disk, 16 << 20, Severity::Error),
+        ] {
+            let now = LunWriteCacheNow { refused: 121, overflow_bytes: 1 << 30, ..has(bytes, None) };
+            let (severity, detail) = told(cache, now).expect("told");
+            assert!(severity == wanted && detail.contains("1.00 GiB in the file"), "{detail}");
+            assert!(detail.ends_with("; 121 writes failed so far"), "{detail}");
         }
     }
 }

@@ -23,6 +23,13 @@ pub(crate) const BLOCK_COST: u64 = 160;
 const _: () = assert!(size_of::<Slab>() == 24);
 const _: () = assert!(size_of::<Block>() <= 72);
 
+/// Bytes of the budget that the index of a disk of `size` bytes takes when something of each of its slabs is held, in memory or in the
+/// overflow file: they stay in memory.
+#[must_use]
+pub fn index_bytes(size: u64) -> u64 {
+    size.div_ceil(BLOCK).saturating_mul(BLOCK_COST + BLOCK_SLABS * SLAB_ENTRY_COST)
+}
+
 /// A slot of the overflow file that there is none of.
 const NO_SLOT: u32 = u32::MAX;
 const ALL: u16 = u16::MAX;

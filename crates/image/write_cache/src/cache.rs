@@ -15,7 +15,7 @@ use file_store::OpenFile;
 use parking_lot::Mutex;
 use shard_runtime::{RangeLocks, finish_anyway};
 
-use crate::block::{BLOCK, Block, PAGE, Place, SLAB};
+use crate::block::{BLOCK, Block, PAGE, Place, SLAB, SLAB_COST, index_bytes};
 use crate::budget::{Budget, Evict, NoRoom, Share};
 use crate::overflow::{Overflow, Reading};
 use crate::runs::Runs;
@@ -25,6 +25,16 @@ use crate::status::{CacheStatus, Counts, add};
 const PATIENCE: Duration = Duration::from_secs(15);
 /// What a cache with an overflow file has for itself whatever others do: one batch on its way to the file, and one that is filled meanwhile.
 const PUT_BY: u64 = 2 * BLOCK + BLOCK / 4;
+/// Memory beside the index with which writes go on while blocks leave.
+const THROUGH: u64 = 4 * BLOCK;
+const _: () = assert!(THROUGH >= PUT_BY);
+
+/// Bytes of memory with which a cache that has an overflow file can hold all of a disk of `size` bytes: its index, and what blocks go
+/// through on their way to the file.
+#[must_use]
+pub fn least_ram(size: u64) -> u64 {
+    index_bytes(size).saturating_add(THROUGH)
+}
 
 /// How a cache keeps what is written.
 pub struct Options {
@@ -72,7 +82,7 @@ pub(crate) struct Inner {
     pub(crate) overflow: Option<Overflow>,
     pub(crate) share: Share,
     pub(crate) id: u64,
-    ram_limit: u64,
+    pub(crate) ram_limit: u64,
     pub(crate) patience: Duration,
     pub(crate) map: Mutex<Map>,
     /// Blocks with something in memory, by a use that is their last or an earlier one. Locked while a block's state is, never the other way round.
@@ -83,10 +93,12 @@ pub(crate) struct Inner {
     /// Held over pages by whoever changes them.
     pub(crate) locks: RangeLocks,
     /// One batch at a time goes to the overflow file.
-    pub(crate) leaving: tokio::sync::Mutex<()>,
+    pub(crate) leaving: Arc<tokio::sync::Mutex<()>>,
     /// Somebody sees to it already that there is memory for those who come next.
     pub(crate) ahead: AtomicBool,
     pub(crate) counts: Counts,
+    /// Slabs in memory. Changed while the state of their block is locked, or later when they have left.
+    pub(crate) in_ram: AtomicU64,
     pub(crate) problem: Mutex<Option<String>>,
 }
 
@@ -164,9 +176,10 @@ impl WriteCache {
             stale: AtomicUsize::new(0),
             uses: AtomicU64::new(1),
             locks: RangeLocks::default(),
-            leaving: tokio::sync::Mutex::default(),
+            leaving: Arc::default(),
             ahead: AtomicBool::new(false),
             counts: Counts::default(),
+            in_ram: AtomicU64::new(0),
             problem: Mutex::default(),
         };
         let inner = Arc::new(inner);
@@ -205,6 +218,11 @@ impl Inner {
     pub(crate) fn block(&self, number: u64) -> Result<Arc<Block>, bool> {
         let map = self.map.lock();
         map.blocks.get(&number).cloned().ok_or_else(|| map.zeros.contains(number))
+    }
+
+    /// Bytes of the budget that its index takes: nothing of them can leave memory.
+    pub(crate) fn index_bytes(&self) -> u64 {
+        self.share.used().saturating_sub(self.in_ram.load(Ordering::Relaxed) * SLAB_COST)
     }
 
     /// Counts a use.

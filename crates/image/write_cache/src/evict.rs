@@ -38,12 +38,13 @@ impl Evict for Inner {
 
 impl Inner {
     /// Brings up to 2 MiB of what was used least recently to the overflow file. Bytes of memory that are free by it. Comes to its end when nobody
-    /// waits for it: a slot is not to be written to later than it is known to be.
+    /// waits for it: a slot is not to be written to later than it is known to be. Whoever only waits for its turn may leave.
     pub(crate) async fn evict_here(self: &Arc<Self>) -> Result<u64, BlockError> {
+        let one = Arc::clone(&self.leaving).lock_owned().await;
         let inner = Arc::clone(self);
         let done = finish_anyway(async move {
+            let _one = one;
             let Some(overflow) = &inner.overflow else { return Ok(0) };
-            let _one = inner.leaving.lock().await;
             let done = inner.spill(overflow).await;
             let told = match &done {
                 Ok(0) => return done,

@@ -41,7 +41,7 @@ mod tests;
 mod write;
 
 pub use base::FileBase;
-pub use block::{BLOCK, PAGE, SLAB};
+pub use block::{BLOCK, PAGE, SLAB, index_bytes};
 pub use budget::{Budget, NoRoom};
-pub use cache::{Options, WriteCache};
+pub use cache::{Options, WriteCache, least_ram};
 pub use status::CacheStatus;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockError, BlockErrorKind};
+use tokio::time::Instant;
 
 use crate::block::{BLOCK, BLOCK_COST, Block, BlockState, Freed, PAGE, SLAB, pages, slab_cost};
 use crate::budget::{Short, Taken};
@@ -101,6 +102,7 @@ impl Inner {
             let is_new = state.write(part.slab, part.at, bytes, freed);
             let now = self.now();
             block.touch(now);
+            self.in_ram.fetch_add(is_new.into(), Ordering::Relaxed);
             if is_new && state.queued == 0 && self.overflow.is_some() {
                 state.queued = now;
                 self.order.lock().push(Reverse((now, block.number)));
@@ -161,6 +163,7 @@ impl Inner {
         if let Some(overflow) = &self.overflow {
             overflow.give_back(&freed.slots);
         }
+        self.in_ram.fetch_sub(freed.slabs, Ordering::Relaxed);
         self.share.give(freed.bytes);
     }
 
@@ -301,7 +304,7 @@ impl Inner {
 
     /// Takes so much of the budget, as soon as it is there.
     async fn room_for(self: &Arc<Self>, bytes: u64, told: (u64, u64)) -> Result<Taken<'_>, BlockError> {
-        let mut waited = Duration::ZERO;
+        let until = Instant::now() + self.patience;
         let mut has_waited = false;
         loop {
             let freed = self.share.freed();
@@ -317,18 +320,20 @@ impl Inner {
             if !std::mem::replace(&mut has_waited, true) {
                 add(&self.counts.waited, 1);
             }
-            if self.make_room(short).await {
-                continue;
-            }
-            if waited >= self.patience {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 add(&self.counts.refused, 1);
                 let why = self.why_full(short);
                 return Err(BlockError::new(BlockErrorKind::NoSpace, "find room in the write cache")
                     .at(told.0, told.1)
                     .because(why));
             }
-            waited += TRY_EVERY;
-            let _ = shard_runtime::timeout(TRY_EVERY, freed).await;
+            // What goes to a file takes its time, or never comes to an end.
+            if shard_runtime::timeout(left, self.make_room(short)).await == Some(true) {
+                continue;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let _ = shard_runtime::timeout(TRY_EVERY.min(left), freed).await;
         }
     }
 
@@ -341,7 +346,12 @@ impl Inner {
         match (&self.overflow, self.problem.lock().clone()) {
             (None, _) => format!("{memory}, and it has no overflow file"),
             (Some(_), Some(problem)) => format!("{memory}, and nothing goes to its overflow file: {problem}"),
-            (Some(_), None) => format!("{memory}, and others hold it"),
+            (Some(_), None) if short == Short::All => format!("{memory}, and others hold it"),
+            (Some(_), None) => format!(
+                "{memory}: {} of {} bytes by what it knows of the blocks that it has, the rest by data that its overflow file has not taken in time",
+                self.index_bytes(),
+                self.ram_limit
+            ),
         }
     }
 

@@ -15,10 +15,13 @@
 //!   missed minimum itself says by how much the queue is too long, whatever the volume is when it is quiet, and while it is just met the depth
 //!   stays where it is.
 //! * *Quiet* is the lowest smoothed latency of a cell over some minutes. It may be wrong: a disk has become slower, a cache misses
-//!   more, the volume has never been quiet. So each cut is a *trial*: if it does not shorten the latency, then no queue was the
+//!   more, the volume has never been quiet. What comes in another size for the first time while others wait is taken to be as many times slower
+//!   than when it is quiet as those are; for quiet itself it would hide the queue. So each cut is a *trial*: if it does not shorten the latency, then no queue was the
 //!   reason. The depth is as before then, and what is measured is quiet from now on.
 //! * A cut that costs the volume too much of what it can do is in vain, too, whatever it does for the latency. A minimum that is met when the
 //!   volume is quiet may cost three quarters of that, as it was promised; one that no volume could meet costs others a sixth.
+//! * A volume that does much less than it did with as many requests has become slower. What it can is less by as much then: by what it could do
+//!   before, any cut would seem to cost too much.
 //! * A volume that answers nothing has all its places back: what is never answered holds back nobody by this.
 
 mod latency;
@@ -71,6 +74,8 @@ pub(crate) enum Suffering {
     Nobody,
     /// Nobody, but a class that is busy has a minimum.
     Comfortable,
+    /// A class is busy and does not get its minimum, which it would not get of a quiet volume either.
+    Hopeless(Short),
     /// A flow that asks for no more than its share gets less.
     Share(Short),
     /// A class that is busy gets its minimum, and little more.
@@ -84,12 +89,8 @@ pub(crate) enum Suffering {
 /// By how much a minimum, or a share, is missed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Short {
-    /// Whether it is met when the volume is quiet: those that no volume could meet come after all that can be.
-    pub(crate) feasible: bool,
     /// How many times more it would have to be, in thousandths.
     pub(crate) times: u64,
-    /// The latency that its class would have it with, with as many requests under way, in nanoseconds; 0 for a share, which is no promise.
-    pub(crate) latency: u64,
     /// Requests that it has under way.
     pub(crate) places: u32,
 }
@@ -156,6 +157,10 @@ pub(crate) struct Capacity {
     costly: bool,
     /// What the volume did before the first of the cuts that hold back now.
     can: Rate,
+    /// What it did most with so many requests while it was held back to them.
+    does: Option<(u32, Rate)>,
+    /// Windows in a row in which it did much less than that with as many or more.
+    slower: u32,
     /// Somebody has suffered in the window before.
     suffers: bool,
     /// Cuts for a missed minimum that were not enough; fewer again with each window in which none is missed.
@@ -202,15 +207,15 @@ impl Capacity {
         self.held.map_or(most, |held| held.min(most))
     }
 
-    /// Whether a volume that is quiet answers well within so many nanoseconds.
-    pub(crate) fn is_quick_enough(&self, latency: u64) -> bool {
-        let mean = u128::from(self.nanos / self.answers.max(1));
-        u128::from(latency) * 4 >= mean * 1000 / u128::from(self.latencies.slowdown().max(1)) * 5
+    /// How long such a request takes when the volume is quiet, in nanoseconds; 0: that is not known yet.
+    pub(crate) fn quiet(&self, kind: Kind, units: u64) -> u64 {
+        self.latencies.quiet(kind, units)
     }
 
-    /// How long an answer takes on the average, in nanoseconds.
-    pub(crate) fn latency(&self) -> u64 {
-        self.learnt.latency
+    /// How long those that were answered in this window would have taken on the average, were the volume quiet.
+    pub(crate) fn quiet_mean(&self) -> u64 {
+        let mean = u128::from(self.nanos / self.answers.max(1)) * 1000;
+        u64::try_from(mean / u128::from(self.latencies.slowdown().max(1))).unwrap_or(u64::MAX)
     }
 
     pub(crate) fn holds_back(&self) -> bool {
@@ -290,6 +295,11 @@ impl Capacity {
             return self.begin(now);
         }
         self.learn_rate(now);
+        if self.held.is_some() {
+            // The first cut may have been made beside little load, or while the volume was slow: what others may be made to pay is by what it can.
+            self.can = self.can.up_to(self.rate(now));
+            self.learn_slower(now);
+        }
         let slowdown = self.latencies.slowdown();
         let is_free = self.held.is_none() && suffering == Suffering::Nobody;
         let believed = self.believed.iter().any(|(until, _)| now < *until);
@@ -319,8 +329,8 @@ impl Capacity {
         } else {
             match suffering {
                 Suffering::Nobody => self.relax(now, most, suffering),
-                Suffering::Missed(short) | Suffering::Share(short) => {
-                    self.shorten(now, short, volume, slowdown)
+                Suffering::Missed(short) | Suffering::Hopeless(short) | Suffering::Share(short) => {
+                    self.shorten(now, suffering, short, volume, slowdown)
                 }
                 Suffering::Comfortable if volume.target == 0 => self.widen(now, most),
                 Suffering::Met if volume.target == 0 => {}
@@ -329,7 +339,7 @@ impl Capacity {
             if suffering != Suffering::Nobody {
                 self.suffered = now;
             }
-            if !matches!(suffering, Suffering::Missed(_) | Suffering::Share(_)) {
+            if !matches!(suffering, Suffering::Missed(_) | Suffering::Hopeless(_) | Suffering::Share(_)) {
                 self.steps = self.steps.saturating_sub(1);
             }
         }
@@ -355,11 +365,13 @@ impl Capacity {
     }
 
     /// Makes the queue as many times shorter as a minimum, or a share, is missed.
-    fn shorten(&mut self, now: u64, short: Short, volume: Volume, slowdown: u64) {
+    fn shorten(&mut self, now: u64, suffering: Suffering, short: Short, volume: Volume, slowdown: u64) {
         let used = self.used(volume.most);
-        let missed = if short.latency > 0 { &mut self.missed } else { &mut self.unshared };
+        let is_share = matches!(suffering, Suffering::Share(_));
+        let missed = if is_share { &mut self.unshared } else { &mut self.missed };
         *missed = (now.saturating_add(BELIEVED), used);
-        let left = if short.feasible { LEFT_BY_MINIMUM } else { LEFT };
+        let is_promise = matches!(suffering, Suffering::Missed(_));
+        let left = if is_promise { LEFT_BY_MINIMUM } else { LEFT };
         if self.is_believed(now, used, left) || !self.is_steady() {
             return;
         }
@@ -376,7 +388,7 @@ impl Capacity {
         }
         // One more than it needs itself, so that there is one for others; fewer where it looks as if it could not be met though there is no queue.
         let least = short.places.saturating_add(1);
-        let doubts_quiet = used <= least && !short.feasible && slowdown < DOUBTS_QUIET;
+        let doubts_quiet = used <= least && !is_promise && slowdown < DOUBTS_QUIET;
         let least = if doubts_quiet { 0 } else { (u64::from(least) * 1000).div_ceil(u64::from(used.max(1))) };
         self.cut(now, used, kept.clamp(250, 950).max(least), volume, left);
         if self.trial.is_some() {

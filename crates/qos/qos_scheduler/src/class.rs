@@ -108,6 +108,9 @@ pub(crate) struct ClassWindow {
     pub(crate) units: u64,
     /// How long its requests took together from when they came, in nanoseconds.
     pub(crate) nanos: u64,
+    /// How long of that they were at the volume, and how long they would have been, were it quiet.
+    pub(crate) at_volume: u64,
+    pub(crate) quiet: u64,
     /// Normalised I/Os per second over the last windows.
     pub(crate) usual: u64,
     /// Normalised I/Os by which it is behind its minimum, in thousandths, while it was busy.

@@ -12,6 +12,7 @@ use crate::counters::FlowCounters;
 use crate::heap::TagHeap;
 use crate::queue::{Queue, RequestId, Requests, Waiting};
 use crate::terms::Settings;
+use answers::Keeper;
 
 /// A time that is earlier than one before by less than this, one second in nanoseconds, was read by another thread; taken for a
 /// clock that goes back, each would make time run faster, and limits with it.
@@ -118,7 +119,7 @@ pub struct Scheduler<T> {
     went_back: u64,
     capacity: Capacity,
     /// Classes that places are kept for while fewer are let to the volume, and how many.
-    keepers: Vec<(u32, u32)>,
+    keepers: Vec<Keeper>,
     /// Classes that had requests under way in the present window of that.
     seen: Vec<u32>,
 }

@@ -14,13 +14,34 @@ pub(crate) use inform::{absent_inquiry, report_luns};
 use qos_gate::Permit;
 pub use reserve::ClearError;
 use scsi_core::ScsiCommand;
-use scsi_defs::{Cdb, Effect, Op};
+use scsi_defs::cdb::opcode_known;
+use scsi_defs::{Cdb, Effect, Op, Sense, asc};
 
 use crate::reply::Outcome;
 use crate::unit::LogicalUnit;
 use crate::view::Caller;
 
+/// The opcode of SANITIZE, whatever its service action.
+const SANITIZE: u8 = 0x48;
+
 impl LogicalUnit {
+    /// Whether the unit has commands of this opcode. SANITIZE is to leave nothing of what was on the medium, and a unit that discards what is
+    /// written leaves all of what it lies over.
+    pub(crate) fn has(&self, opcode: u8) -> bool {
+        opcode_known(opcode) && !(self.config.discards_writes && opcode == SANITIZE)
+    }
+
+    /// Checks a CDB.
+    ///
+    /// # Errors
+    /// The sense data to answer with.
+    pub(crate) fn parse(&self, cdb: &[u8]) -> Result<Cdb, Sense> {
+        match cdb.first() {
+            Some(opcode) if !self.has(*opcode) => Err(Sense::illegal(asc::INVALID_OPCODE)),
+            _ => Cdb::parse(cdb),
+        }
+    }
+
     /// Carries an admitted command out, whose place at the volume is kept until it has ended.
     pub(crate) async fn dispatch(
         self: &Arc<Self>,

@@ -298,7 +298,7 @@ pub(crate) async fn run_here(
     command: ScsiCommand,
 ) -> Ran {
     let MappedUnit { unit, read_only } = mapped;
-    let parsed = Cdb::parse(&command.cdb);
+    let parsed = unit.parse(&command.cdb);
     if !parsed.as_ref().is_ok_and(TargetDevice::changes_something) {
         let caller = Caller { nexus, view: &view, read_only };
         return unit.run(&caller, parsed, command, &Cell::new(None)).await;

@@ -232,6 +232,13 @@ impl World {
                 self.trace(|| format!("n{node} p{pool} e{epoch} {order:?}"));
                 self.order(node, pool, epoch, order, local);
             }
+            // Its process ends, as in what ships.
+            Action::Hung(_) => {
+                self.stats.crashes += 1;
+                self.crash(node);
+                let after = self.dice.between(10 * MILLISECOND, 6 * SECOND);
+                self.push(after, Event::Fault(Fault::Start(node)));
+            }
             Action::Ended => {
                 self.store.forget(self.nodes[node].client());
                 self.start(node);

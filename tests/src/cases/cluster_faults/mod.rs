@@ -5,6 +5,7 @@
 
 mod faults;
 mod registers;
+pub(super) mod silent_disk;
 
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -55,14 +56,18 @@ fn make(world: &World) -> Result<Vec<Vec<String>>> {
     Ok(urls)
 }
 
-pub(super) fn run(context: &Context) -> Result {
-    need("iptables", "iptables")?;
-    let mut world = World::with_stores(context, true, STORES)?;
+/// All that takes part: the nodes, and a LUN of each pool as registers.
+fn start(context: &Context, stores: usize) -> Result<(World, Vec<Registers>)> {
+    let world = World::with_stores(context, true, stores)?;
     let urls = make(&world)?;
-    let luns: Vec<Registers> =
-        ["shared", "own"].into_iter().zip(urls).map(|(name, urls)| Registers::new(name, urls)).collect();
+    let named = ["shared", "own"].into_iter().zip(urls);
+    Ok((world, named.map(|(name, urls)| Registers::new(name, urls)).collect()))
+}
+
+/// Writers and readers use the LUNs while something happens.
+fn under_load(world: &mut World, luns: &[Registers], happen: impl FnOnce(&mut World) -> Result) -> Result {
     let namespace = world.clients();
-    let (namespace, luns) = (namespace.as_str(), luns.as_slice());
+    let namespace = namespace.as_str();
     std::thread::scope(|scope| {
         let mut clients = Vec::new();
         for lun in luns {
@@ -71,13 +76,19 @@ pub(super) fn run(context: &Context) -> Result {
                 clients.push(scope.spawn(move || inside(namespace, || lun.read(from))));
             }
         }
-        let happened = happen(context, &mut world, luns);
+        let happened = happen(world);
         luns.iter().for_each(Registers::end);
         // One that could not begin, or panicked, has tested nothing.
         let ended: Result = clients.into_iter().try_for_each(joined);
         happened.and(ended)
-    })?;
+    })
+}
+
+/// When everything is over: all of it is sound, and the same at all nodes.
+fn finish(world: World, luns: &[Registers]) -> Result {
     at_the_end(&world)?;
+    let namespace = world.clients();
+    let namespace = namespace.as_str();
     // Copies that were made since may have been made of the wrong ones.
     std::thread::scope(|scope| {
         let reads = luns.iter().map(|lun| scope.spawn(move || inside(namespace, || lun.read_back())));
@@ -85,6 +96,13 @@ pub(super) fn run(context: &Context) -> Result {
         reads.into_iter().try_for_each(|read| joined(read)?)
     })?;
     world.finish()
+}
+
+pub(super) fn run(context: &Context) -> Result {
+    need("iptables", "iptables")?;
+    let (mut world, luns) = start(context, STORES)?;
+    under_load(&mut world, &luns, |world| happen(context, world, &luns))?;
+    finish(world, &luns)
 }
 
 /// What a client came to that is a thread.

@@ -232,6 +232,11 @@ impl PoolDriver for Driver {
             Ok(())
         })
     }
+
+    fn hung(&self, pool: PoolId) {
+        let what = format!("pool {pool} does not stop on node {}", self.node);
+        self.recorder.broken.lock().expect("sound").get_or_insert(what);
+    }
 }
 
 enum Say {

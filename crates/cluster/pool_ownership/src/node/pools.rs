@@ -66,6 +66,19 @@ impl Node {
         }
     }
 
+    /// Says which pools take long to stop: disks that never answer keep a pool from everybody as long as the node that waits for them beats.
+    pub(crate) fn notice_what_hangs(&mut self, now: BootTime, actions: &mut Vec<Action>) {
+        let known: Vec<PoolId> = self.pools.keys().copied().collect();
+        for id in known {
+            let Some(pool) = self.pools.get_mut(&id) else { continue };
+            match pool.stops_long(now, self.timings.stop_within) {
+                Ok(()) => actions.push(Action::Hung(id)),
+                Err(Some(at)) => self.wake_at(now, at),
+                Err(None) => {}
+            }
+        }
+    }
+
     /// Begins with pools that this node owns, and stops those that it does not own any more.
     pub(crate) fn reconcile(&mut self, now: BootTime, actions: &mut Vec<Action>) {
         let known: Vec<PoolId> = self.view.owners.keys().chain(self.pools.keys()).copied().collect();

@@ -29,6 +29,8 @@ pub(super) struct Cluster {
     pub(super) orders: Vec<(usize, u64, Order)>,
     /// Orders of this kind are not carried out.
     pub(super) stuck: Option<Order>,
+    /// Nodes that were told that their process has to end, and when.
+    pub(super) hung: Vec<(usize, BootTime)>,
 }
 
 impl Cluster {
@@ -51,6 +53,7 @@ impl Cluster {
             apart: BTreeSet::new(),
             orders: Vec::new(),
             stuck: None,
+            hung: Vec::new(),
         };
         for _ in 0..count {
             cluster.add();
@@ -183,6 +186,7 @@ impl Cluster {
                 }
                 Action::Read if !self.cut.contains(&node) => self.join(node),
                 Action::Read | Action::Permit(_) | Action::Ended => {}
+                Action::Hung(_) => self.hung.push((node, self.now)),
             }
         }
     }

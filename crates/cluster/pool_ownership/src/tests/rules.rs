@@ -219,6 +219,25 @@ fn who_cannot_open_a_pool_leaves_it_to_others() {
 }
 
 #[test]
+fn a_pool_that_does_not_stop_is_told_of_again_and_again_and_taken_when_its_node_ends() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000);
+    let (owner, epoch) = (cluster.holder().expect("owned"), cluster.owner().epoch);
+    cluster.stuck = Some(Order::Stop);
+    cluster.feed(owner, Input::Failed(POOL, epoch, Failure::Trouble));
+    let stops = cluster.now;
+    cluster.run(44_000);
+    assert!(cluster.hung.is_empty());
+    cluster.run(50_000);
+    let told: Vec<_> = cluster.hung.iter().map(|(node, at)| (*node, at.since(stops).as_secs())).collect();
+    assert_eq!(told, [(owner, 45), (owner, 90)]);
+    assert_eq!(cluster.holder(), Some(owner), "as long as it beats");
+    cluster.asleep.insert(owner);
+    cluster.run(5000);
+    assert!(cluster.answers(1 - owner));
+}
+
+#[test]
 fn a_draining_node_gives_its_pools_away_and_takes_none() {
     let mut cluster = Cluster::new(2);
     cluster.run(1000);

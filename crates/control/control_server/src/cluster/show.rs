@@ -128,6 +128,15 @@ impl Cluster {
         seen.node == self.me || seen.beat.is_some_and(|at| boot_time().since(at) <= late)
     }
 
+    /// Whether another node could take a pool now, as far as is known here.
+    pub(crate) fn has_taker(&self) -> bool {
+        let takes = |seen: &MemberState| {
+            let open = seen.member.as_ref().is_some_and(|member| !member.paused && !member.draining);
+            seen.node != self.me && open && self.is_heard(seen)
+        };
+        self.now().members.iter().any(takes)
+    }
+
     fn away(&self, node: NodeId) -> ClusterMember {
         ClusterMember {
             name: self.name_of(node),

@@ -14,7 +14,7 @@ use control_api::{
     Acknowledge, Acknowledgement, Code, EventKind, Finding, FindingQuery, Issue, PortalInfo, Problem,
     Session, Share,
 };
-use health_rules::{Book, News, RepairWatch};
+use health_rules::{Book, DiskWatch, News, RepairWatch};
 use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
@@ -24,6 +24,8 @@ use crate::data_dir::replace_file;
 
 /// How often findings are looked for while nobody asks.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often it is looked which disks answer.
+const LOOK_AT_DISKS_EVERY: Duration = Duration::from_secs(5);
 /// A look takes one part of so many of the time at most, unless even that would be too seldom.
 const LOOK_SHARE: u32 = 50;
 /// What is wrong is found so soon, however long a look takes.
@@ -41,6 +43,7 @@ pub(crate) struct Findings {
     book: Mutex<Book>,
     news: Mutex<Vec<News>>,
     repair: Mutex<RepairWatch>,
+    disks: Mutex<DiskWatch>,
     /// By how many seconds clocks of other nodes are ahead.
     clocks: Mutex<BTreeMap<String, i64>>,
     /// Held by whoever writes the file: an older state never replaces a newer one.
@@ -65,6 +68,7 @@ impl Findings {
             book: Mutex::new(book),
             news: Mutex::default(),
             repair: Mutex::default(),
+            disks: Mutex::default(),
             clocks: Mutex::default(),
             writing: Arc::default(),
         }
@@ -86,10 +90,16 @@ impl Findings {
     /// What is seen by several looks only. `now` is in seconds since the node started.
     pub(super) fn issues(&self, now: u64, me: &str) -> Vec<Issue> {
         let mut issues = self.repair.lock().issues(now);
+        issues.extend(self.disks.lock().issues(now));
         issues.extend(
             self.clocks.lock().iter().filter_map(|(other, ahead)| health_rules::of_clock(me, other, *ahead)),
         );
         issues
+    }
+
+    /// Disks that have not answered for so many seconds. `now` is in seconds since the node started.
+    pub(super) fn silent_disks(&self, now: u64, seconds: u64) -> Vec<String> {
+        self.disks.lock().silent(now, seconds).into_iter().map(|silent| silent.disk.disk.clone()).collect()
     }
 
     fn take_news(&self) -> Vec<News> {
@@ -136,6 +146,20 @@ impl Node {
     /// Seconds since it started.
     pub(crate) fn uptime_seconds(&self) -> u64 {
         self.clock.now().since(self.started).as_secs()
+    }
+
+    /// Looks which disks answer until the node stops. By itself, as a look for findings waits for what such a disk holds up.
+    pub(crate) async fn watch_disks(self: Arc<Self>) {
+        let looking = async {
+            loop {
+                self.findings.disks.lock().look(self.uptime_seconds(), self.disk_answers(|_| true));
+                tokio::time::sleep(LOOK_AT_DISKS_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = self.stopped() => {}
+            () = looking => {}
+        }
     }
 
     /// Looks for findings until the node stops, and tells what is new.

@@ -7,6 +7,7 @@ use control_api::{Code, FileProvision, LunConfig, LunCreate, LunFormat, Problem,
 use vhdx::{Held, Mode};
 
 use super::files::is_at_or_below;
+use super::lun_sizes::enough_memory;
 use super::{Node, to_its_end};
 use crate::backend::ImageNow;
 use crate::images::{self, ImagePlace};
@@ -77,6 +78,7 @@ impl Node {
         let disk = self.look_into(&volume, place).await?;
         let block = request.block_size.unwrap_or(disk.sector);
         disk.fits(block)?;
+        enough_memory(request.write_cache_in.as_ref(), disk.size)?;
         request.block_size = Some(block);
         Ok(request)
     }

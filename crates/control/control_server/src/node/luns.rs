@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::all_sessions::{AllSessions, Elsewhere};
 use super::known::Impaired;
 use super::lun_images::size_of_image;
-use super::lun_sizes::whole_blocks;
+use super::lun_sizes::{enough_memory, whole_blocks};
 use super::placing::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
@@ -216,6 +216,7 @@ impl Node {
                     .todo("Leave the size out to use it as it is, or choose another --path."));
                 }
                 whole_blocks(&format!("The file {path} of volume {volume}"), file.size_bytes, block)?;
+                enough_memory(request.write_cache_in.as_ref(), file.size_bytes)?;
                 self.refuse_second_lun(volume, &file, None).await?;
                 if request.reserve {
                     self.reserve_file((volume, &self.volume(volume)?), &file).await?;
@@ -224,6 +225,7 @@ impl Node {
             }
             (Err(problem), Some(size)) if problem.code == Code::NotFound => {
                 whole_blocks(&format!("LUN {}", request.name), size, block)?;
+                enough_memory(request.write_cache_in.as_ref(), size)?;
                 let create = FileCreate {
                     path: path.into(),
                     kind: FileKind::File,

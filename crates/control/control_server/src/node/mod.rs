@@ -66,6 +66,7 @@ mod sessions_elsewhere;
 mod share_permissions;
 mod shares;
 mod shares_remote;
+mod silent_disks;
 mod slots;
 mod smb;
 mod snapshots;

@@ -23,6 +23,7 @@
 
 mod down;
 pub(crate) mod driver;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod unfenced;

@@ -134,7 +134,7 @@ impl Node {
             None => {
                 let detail = format!("There is no {is} {volume}:{}.", place.path);
                 Err(Problem::new(Code::NotFound, detail).todo(format!(
-                    "`holdfast file list {volume}:/` shows what there is. What is made later has the policy of the folder that it is made in."
+                    "`holdfast file ls {volume}:/` shows what there is. What is made later has the policy of the folder that it is made in."
                 )))
             }
         }

@@ -71,6 +71,8 @@ fn caches_of_two_shards_share_a_budget() {
             let budget = budget.clone();
             std::thread::spawn(move || {
                 run(async {
+                    // Virtual time would pass at once while this thread waits for the other one.
+                    tokio::time::resume();
                     let file = file().await;
                     let options = Options::overflowing(12 * MIB, file, 1 << 30);
                     let base = base(32 * MIB).await;

@@ -122,3 +122,23 @@ fn a_slow_volume_makes_writers_wait_and_nothing_else() {
         assert_eq!(rig.cache.status().refused, 0);
     });
 }
+
+#[test]
+fn a_write_waits_as_long_as_it_may_and_no_longer_whatever_the_file_does() {
+    run(async {
+        for hangs in [false, true] {
+            let rig = Rig::new(32 * MIB, 5 * MIB, 1 << 30).await;
+            rig.file.no_space.store(true, Ordering::SeqCst);
+            fill(&rig, 1).await;
+            // Each try takes 5 seconds and fails, or goes on for longer than anybody waits.
+            rig.file.no_space.store(false, Ordering::SeqCst);
+            rig.file.slow.store(!hangs, Ordering::SeqCst);
+            rig.file.hangs.store(hangs, Ordering::SeqCst);
+            rig.file.gone.store(true, Ordering::SeqCst);
+            let began = tokio::time::Instant::now();
+            assert_eq!(try_put(&rig.cache, 30 * MIB, SLAB, 2).await, Err(BlockErrorKind::NoSpace));
+            // In virtual time, of which a timer has a millisecond more or less.
+            assert_eq!((began.elapsed() + Duration::from_millis(10)).as_secs(), 15, "hangs: {hangs}");
+        }
+    });
+}

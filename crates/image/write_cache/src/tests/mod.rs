@@ -53,13 +53,18 @@ struct Frail {
     no_space: AtomicBool,
     gone: AtomicBool,
     slow: AtomicBool,
+    hangs: AtomicBool,
     writes: AtomicU64,
     punched: AtomicU64,
 }
 
 impl Frail {
     async fn step(&self) -> Result<(), StoreError> {
-        let wait = if self.slow.load(Ordering::SeqCst) { 5_000 } else { 3 };
+        let wait = match (self.hangs.load(Ordering::SeqCst), self.slow.load(Ordering::SeqCst)) {
+            (true, _) => 3_600_000,
+            (false, true) => 5_000,
+            (false, false) => 3,
+        };
         shard_runtime::sleep(Duration::from_millis(wait)).await;
         if self.gone.load(Ordering::SeqCst) {
             return Err(StoreError::new(StoreErrorKind::Stopped, "the volume is gone"));
@@ -116,6 +121,7 @@ async fn file() -> Arc<Layered<Frail>> {
         no_space: AtomicBool::new(false),
         gone: AtomicBool::new(false),
         slow: AtomicBool::new(false),
+        hangs: AtomicBool::new(false),
         writes: AtomicU64::new(0),
         punched: AtomicU64::new(0),
     }))

@@ -9,7 +9,7 @@ use test_layers::{Left, until_wait};
 
 use super::{MIB, Rig, base, holds, is_untouched, of_base, put, run, try_put};
 use crate::block::{BLOCK_COST, SLAB_COST, SLAB_ENTRY_COST};
-use crate::{BLOCK, Budget, Options, PAGE, SLAB, WriteCache};
+use crate::{BLOCK, Budget, Options, PAGE, SLAB, WriteCache, index_bytes, least_ram};
 
 #[test]
 fn writes_here_and_there_take_a_slab_each_and_a_disk_that_is_discarded_nothing() {
@@ -167,5 +167,48 @@ fn requests_can_be_dropped_at_each_wait() {
                 }
             }
         }
+    });
+}
+
+#[test]
+fn the_index_of_a_disk_that_is_all_held_takes_what_is_said_and_least_ram_is_enough() {
+    run(async {
+        let size = 40 * BLOCK + SLAB;
+        let rig = Rig::new(size, 8 * MIB, 1 << 30).await;
+        for at in (0..size).step_by(SLAB as usize) {
+            put(&rig.cache, at, 4096, 1).await;
+        }
+        while rig.cache.inner().evict_here().await.expect("left") > 0 {}
+        // The last block has one slab only.
+        let last = 31 * 24;
+        assert_eq!(rig.cache.inner().index_bytes(), index_bytes(size) - last);
+        assert_eq!(rig.cache.status().ram_bytes, index_bytes(size) - last);
+        // Data is told from the index, and is taken from it again.
+        put(&rig.cache, 0, BLOCK, 2).await;
+        assert_eq!(rig.cache.inner().index_bytes(), index_bytes(size) - last);
+        rig.cache.unmap(0, size).await.expect("discarded");
+        assert_eq!((rig.cache.inner().index_bytes(), rig.cache.status().ram_bytes), (0, 0));
+        assert_eq!(least_ram(size), index_bytes(size) + 8 * MIB);
+    });
+}
+
+#[test]
+fn a_write_that_finds_memory_full_of_index_says_so() {
+    run(async {
+        let size = 24 * BLOCK;
+        // One slab of data beside 20 blocks with one slab each.
+        let ram = 20 * 184 + 65552;
+        let rig = Rig::new(size, ram, 1 << 30).await;
+        let mut written = 0;
+        let error = loop {
+            let data = IoBuf::zeroed(4096).freeze();
+            match rig.cache.write(written * BLOCK, data, Durability::Volatile).await {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(written, 20);
+        let why = std::error::Error::source(&error).expect("why").to_string();
+        assert!(why.contains(": 3680 of 69232 bytes by what it knows of"), "{why}");
     });
 }

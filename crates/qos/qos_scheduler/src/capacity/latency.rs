@@ -80,6 +80,11 @@ impl Latencies {
         self.against(&self.cells.map(|cell| cell.quiet())).unwrap_or(1000)
     }
 
+    /// How long such a request takes when the volume is quiet; 0: there was none yet.
+    pub(super) fn quiet(&self, kind: Kind, units: u64) -> u64 {
+        self.cells[cell(kind, units)].quiet()
+    }
+
     /// What the last windows had is quiet.
     pub(super) fn are_quiet(&mut self) {
         for cell in self.cells.iter_mut().filter(|cell| cell.answers > 0) {
@@ -91,6 +96,7 @@ impl Latencies {
     /// of a busy volume: it would be taken for quiet, the target would follow, and in the end nobody would be protected. `believed`: what a
     /// trial has found is not undone by a window that happened to have more hits of a cache.
     pub(super) fn learn(&mut self, now: u64, is_free: bool, believed: bool) {
+        let slowdown = self.slowdown().max(1000);
         let ends = is_free && now.saturating_sub(self.epoch) >= EPOCH;
         if ends {
             self.epoch = now;
@@ -101,6 +107,13 @@ impl Latencies {
                 cell.lowest = 0;
             }
             let Some(mean) = cell.mean().filter(|_| cell.answers >= FEW) else { continue };
+            if cell.quiet() == 0 {
+                // How long these take when the volume is quiet nobody knows, but how many times longer all take now.
+                cell.smooth = mean;
+                let quiet = u128::from(mean) * 1000 / u128::from(slowdown);
+                cell.lowest = u64::try_from(quiet).unwrap_or(u64::MAX).max(1);
+                continue;
+            }
             cell.smooth = smoothed(cell.smooth, mean);
             if cell.lowest == 0 || (cell.smooth < cell.lowest && !believed) {
                 cell.lowest = cell.smooth.max(1);

@@ -20,6 +20,19 @@ impl Rate {
         Self { requests: rate(requests), units: rate(units) }
     }
 
+    /// The higher of two, if one is that in both.
+    pub(super) fn up_to(self, other: Self) -> Self {
+        let is_higher = other.requests >= self.requests && other.units >= self.units;
+        if is_higher { other } else { self }
+    }
+
+    /// So many thousandths of it.
+    pub(super) fn part(self, permille: u64) -> Self {
+        let part =
+            |rate: u64| u64::try_from(u128::from(rate) * u128::from(permille) / 1000).unwrap_or(u64::MAX);
+        Self { requests: part(self.requests), units: part(self.units) }
+    }
+
     /// How much it is of another one, in thousandths.
     pub(super) fn of(self, whole: Self) -> u64 {
         let part = |part: u64, whole: u64| permille(u128::from(part), u128::from(whole));

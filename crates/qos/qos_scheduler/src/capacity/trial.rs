@@ -2,10 +2,13 @@
 
 use super::latency::Means;
 use super::rate::Rate;
-use super::{Capacity, LEFT};
+use super::{Capacity, DOUBTS, LEFT};
 
 /// A cut after which the volume does so much of what it did before costs nothing, in thousandths.
 const COSTS_NOTHING: u64 = 970;
+
+/// A volume that does so much of what it did before with as many requests, window after window, has become slower, in thousandths.
+const SLOWER: u64 = 750;
 
 /// A cut whose outcome is waited for.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +42,27 @@ impl Capacity {
         if large && rate.of(trial.rate) >= COSTS_NOTHING && rate.of(self.can) < 500 {
             self.can = rate;
             self.learnt.units = self.learnt.units.min(rate.units);
+        }
+    }
+
+    /// A volume that does much less than it did with as many requests has become slower: what it can has become less by as much, and what
+    /// trials have shown was of another volume. One that becomes faster shows that by itself.
+    pub(super) fn learn_slower(&mut self, now: u64) {
+        let rate = self.rate(now);
+        let Some(held) = self.held.filter(|_| self.trial.is_none() && self.is_crowded()) else { return };
+        match self.does {
+            Some((with, did)) if with <= held && rate.of(did) < SLOWER => {
+                self.slower += 1;
+                if self.slower >= DOUBTS {
+                    self.can = self.can.part(rate.of(did));
+                    (self.does, self.slower) = (Some((held, rate)), 0);
+                    self.believed = Default::default();
+                }
+            }
+            Some((with, did)) if with == held => {
+                (self.does, self.slower) = (Some((held, did.up_to(rate))), 0)
+            }
+            _ => (self.does, self.slower) = (Some((held, rate)), 0),
         }
     }
 

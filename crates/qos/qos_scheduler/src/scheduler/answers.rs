@@ -1,5 +1,7 @@
 //! What the volume answers: how many requests may be at it, and who would suffer by more.
 
+use std::cmp::Reverse;
+
 use super::{FlowId, Scheduler};
 use crate::Kind;
 use crate::capacity::{Learnt, Short, Suffering, Volume, Window, smoothed};
@@ -32,6 +34,18 @@ pub struct Answer {
     pub nanos: u64,
     /// How long it waited for that before.
     pub held: u64,
+}
+
+/// A class that places are kept for while fewer requests are let to the volume, and how many. Where a minimum needs 3.2 places it has three always
+/// and a fourth while it is due, so that it has that for a fifth of the time, whatever was measured: rounded down it would be missed for ever, and
+/// rounded up others would pay for what was not promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keeper {
+    pub(super) class: u32,
+    /// While it is ahead of its minimum.
+    always: u32,
+    /// While its minimum is due.
+    due: u32,
 }
 
 /// What the classes that flows belong to are promised.
@@ -67,12 +81,15 @@ impl<T> Scheduler<T> {
         let Answer { kind, bytes, nanos, held } = answer;
         let units = self.settings.units(bytes);
         let time = self.time(now);
+        let quiet = self.capacity.quiet(kind, units);
         if let Some(index) = self.flow_index(flow) {
             let window = &mut self.classes[self.flows[index as usize].class as usize].window;
             window.answers += 1;
             window.last = time;
             window.units = window.units.saturating_add(units);
             window.nanos = window.nanos.saturating_add(nanos.saturating_add(held));
+            window.at_volume = window.at_volume.saturating_add(nanos);
+            window.quiet = window.quiet.saturating_add(quiet.min(nanos));
         }
         self.complete(flow);
         match self.capacity.answered(time, (kind, units), nanos, there, !self.ready.is_empty()) {
@@ -133,54 +150,57 @@ impl<T> Scheduler<T> {
         if !self.capacity.holds_back() {
             return;
         }
-        let latency = u128::from(self.capacity.latency());
-        let mut wanted: Vec<(u64, u32, u32)> = Vec::new();
+        let mut wanted: Vec<(u64, Keeper)> = Vec::new();
         for index in &self.seen {
             let class = &self.classes[*index as usize];
             let Some(min) = class.terms.min_iops.filter(|_| class.alive && class.flows > 0) else { continue };
             if class.window.nanos < span / 2 || class.opens() > self.clock {
                 continue;
             }
-            // Of less than half a place it finds one often enough among all.
-            let places = (u128::from(min) * latency + u128::from(SECOND / 2)) / u128::from(SECOND);
+            // Places are of requests, and the minimum of normalised I/Os, of which each has as many as its own have lately.
+            let ClassWindow { at_volume, units, nanos, .. } = class.window;
+            let time = u128::from(min) * u128::from(at_volume) / u128::from(units.max(1));
             // Nor does it need more than it has requests.
-            let places = places.min(u128::from(class.window.nanos.div_ceil(span.max(1))));
-            wanted.push((min, u32::try_from(places).unwrap_or(u32::MAX), *index));
+            let most = u128::from(nanos.div_ceil(span.max(1)));
+            let places = |places: u128| u32::try_from(places.min(most)).unwrap_or(u32::MAX);
+            let (always, due) =
+                (places(time / u128::from(SECOND)), places(time.div_ceil(u128::from(SECOND))));
+            wanted.push((min, Keeper { class: *index, always, due }));
         }
-        wanted.sort_unstable_by(|a, b| b.cmp(a));
+        wanted.sort_unstable_by_key(|(min, keeper)| Reverse((*min, keeper.class)));
         let mut left = self.capacity.places(self.settings.depth.max(1)).saturating_sub(1);
-        for (_, places, class) in wanted.into_iter().take(KEEPERS) {
-            let places = places.min(left);
-            left -= places;
-            self.keepers.push((class, places));
+        for (_, keeper) in wanted.into_iter().take(KEEPERS) {
+            let due = keeper.due.min(left);
+            left -= due;
+            self.keepers.push(Keeper { due, always: keeper.always.min(due), ..keeper });
         }
     }
 
     /// Places that are kept for a class and that it does not use.
-    fn has_kept(&self, (class, places): (u32, u32)) -> u32 {
-        if self.limited.contains(class) {
+    fn has_kept(&self, keeper: &Keeper) -> u32 {
+        if self.limited.contains(keeper.class) || self.has_its_part(keeper.class) {
             return 0;
         }
-        places.saturating_sub(self.classes[class as usize].in_flight)
+        let class = &self.classes[keeper.class as usize];
+        let places = if class.due <= self.line(self.clock) { keeper.due } else { keeper.always };
+        places.saturating_sub(class.in_flight)
     }
 
     /// Whether all places that are free are kept for other classes.
     pub(super) fn is_kept_from(&self, class: u32) -> bool {
-        let others = self.keepers.iter().filter(|(other, _)| *other != class);
-        let kept: u32 = others.map(|keeper| self.has_kept(*keeper)).sum();
-        let own = self.keepers.iter().find(|(keeper, _)| *keeper == class);
+        let others = self.keepers.iter().filter(|keeper| keeper.class != class);
+        let kept: u32 = others.map(|keeper| self.has_kept(keeper)).sum();
+        let own = self.keepers.iter().find(|keeper| keeper.class == class);
         kept > 0
             && self.in_flight > 0
             && self.in_flight.saturating_add(kept) >= self.depth()
-            && own.is_none_or(|own| self.has_kept(*own) == 0)
+            && own.is_none_or(|own| self.has_kept(own) == 0)
     }
 
     /// A class with a kept place that waits.
     pub(super) fn waiting_keeper(&self) -> Option<u32> {
-        let has = |keeper: &&(u32, u32)| {
-            self.has_kept(**keeper) > 0 && self.ready.contains(keeper.0) && !self.has_its_part(keeper.0)
-        };
-        self.keepers.iter().find(has).map(|(class, _)| *class)
+        let has = |keeper: &&Keeper| self.has_kept(keeper) > 0 && self.ready.contains(keeper.class);
+        self.keepers.iter().find(has).map(|keeper| keeper.class)
     }
 
     /// Requests at the volume of classes that have had no answer for long.
@@ -223,10 +243,12 @@ impl<T> Scheduler<T> {
                 continue;
             }
             if let Some(min) = class.terms.min_iops {
-                worst = worst.max(match minimum_suffers(&mut class.window, min, under_way, span) {
-                    Suffering::Missed(short) => {
-                        let feasible = self.capacity.is_quick_enough(short.latency);
-                        Suffering::Missed(Short { feasible, ..short })
+                let suffers = minimum_suffers(&mut class.window, min, under_way, span);
+                worst = worst.max(match suffers {
+                    Suffering::Missed(short)
+                        if !is_feasible(&class.window, min, under_way, self.capacity.quiet_mean()) =>
+                    {
+                        Suffering::Hopeless(short)
                     }
                     other => other,
                 });
@@ -245,12 +267,7 @@ impl<T> Scheduler<T> {
         }
         match (least, units.checked_div(flows)) {
             (Some((least, under_way)), Some(share)) if least < part(share, LESS) => {
-                worst.max(Suffering::Share(Short {
-                    feasible: false,
-                    times: times(share, least),
-                    latency: 0,
-                    places: places(under_way),
-                }))
+                worst.max(Suffering::Share(Short { times: times(share, least), places: places(under_way) }))
             }
             _ => worst,
         }
@@ -273,6 +290,16 @@ fn places(under_way: u64) -> u32 {
     u32::try_from(under_way.div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
+/// Whether a class with so many thousandths of requests under way has its minimum well when the volume is quiet. `quiet_mean` is what to go
+/// by while none of its own was answered.
+fn is_feasible(window: &ClassWindow, min: u64, under_way: u64, quiet_mean: u64) -> bool {
+    let (units, quiet) = if window.answers == 0 { (1, quiet_mean) } else { (window.units, window.quiet) };
+    // By Little's law: requests under way × units of each ÷ its quiet latency are a quarter more than the minimum. The number of answers,
+    // by which units and latency are both divided, is left out.
+    let can = u128::from(under_way) * u128::from(SECOND / 1000) * u128::from(units);
+    can.saturating_mul(4) >= u128::from(quiet) * u128::from(min).saturating_mul(5)
+}
+
 fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64) -> Suffering {
     // Thousandths of I/Os that the minimum gives in the window.
     let promised = u128::from(min) * u128::from(span) / u128::from(SECOND / 1000);
@@ -288,14 +315,7 @@ fn minimum_suffers(window: &mut ClassWindow, min: u64, under_way: u64, span: u64
     }
     let comfortable = u128::from(got) * 1000 >= u128::from(promised) * u128::from(COMFORTABLE);
     if got < due && window.behind > BEHIND.max(min.saturating_mul(50)) {
-        let latency = u128::from(under_way) * u128::from(SECOND / 1000) / u128::from(min.max(1));
-        let latency = u64::try_from(latency).unwrap_or(u64::MAX);
-        Suffering::Missed(Short {
-            feasible: false,
-            times: times(promised, got),
-            latency,
-            places: places(under_way),
-        })
+        Suffering::Missed(Short { times: times(promised, got), places: places(under_way) })
     } else if under_way >= BUSY {
         if comfortable { Suffering::Comfortable } else { Suffering::Met }
     } else if under_way >= USES && !comfortable {

@@ -51,7 +51,7 @@ impl<T> Scheduler<T> {
         }
         slot.alive = false;
         // Its number may be another one's soon.
-        self.keepers.retain(|(class, _)| *class != index);
+        self.keepers.retain(|keeper| keeper.class != index);
         slot.generation = slot.generation.wrapping_add(1);
         self.free_classes.push(index);
         true

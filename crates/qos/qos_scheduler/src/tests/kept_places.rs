@@ -85,3 +85,35 @@ fn an_absurd_minimum_does_not_end_the_protection_of_others() {
     let got = volume.rate(protected, since);
     assert!(got >= 1350, "{got}, {:?}", volume.learnt());
 }
+
+/// Places are of requests, minimums of normalised I/Os: 500 large requests in a second need fewer places than 1,500 small ones.
+#[test]
+fn large_requests_take_no_places_from_small_ones() {
+    for (bytes, minimum) in [(64 << 10, 4000), (1 << 20, 64_000)] {
+        let mut volume = four_disks();
+        let protected = volume.deep(promised(1500), 8, 4096);
+        settle(&mut volume, 2);
+        let large = volume.deep(promised(minimum), 64, bytes);
+        neighbours(&mut volume, 8, 64);
+        let since = settle(&mut volume, 5);
+        volume.run(10 * S);
+        let (got, took) = (volume.rate(protected, since), volume.rate(large, since));
+        assert!(got >= 1470 && took >= minimum, "{bytes}: {got} and {took}, {:?}", volume.learnt());
+    }
+}
+
+/// 16 units in each of its requests, 600 requests a second of 1,000 that are done when it is alone: the neighbours are held back for it as
+/// for one whose requests are small.
+#[test]
+fn a_minimum_of_large_requests_is_promised_as_any_other() {
+    for theirs in [4096, 128 << 10] {
+        let mut volume = four_disks();
+        let protected = volume.deep(promised(9600), 1, 128 << 10);
+        settle(&mut volume, 3);
+        (0..16).for_each(|_| _ = volume.deep(Terms::default(), 64, theirs));
+        let since = settle(&mut volume, 5);
+        volume.run(10 * S);
+        let got = volume.rate(protected, since);
+        assert!(got >= 9400, "{theirs}: {got}, {:?}", volume.learnt());
+    }
+}

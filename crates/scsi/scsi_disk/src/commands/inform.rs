@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use scsi_core::WireLun;
-use scsi_defs::cdb::{COMMANDS, Entry, find, opcode_known};
+use scsi_defs::cdb::{COMMANDS, Entry, find};
 use scsi_defs::{Cdb, Op, Sense, SenseKey, asc};
 
 use crate::limits::{
@@ -128,7 +128,7 @@ impl LogicalUnit {
             Op::ReadDefect12 => vec![0, cdb.byte(1) & 0x1f, 0, 0, 0, 0, 0, 0],
             Op::LogSense => log_page(cdb)?,
             Op::ReportTargetPortGroups => self.report_port_groups(cdb)?,
-            Op::ReportOpcodes => supported_opcodes(cdb)?,
+            Op::ReportOpcodes => supported_opcodes(cdb, |opcode| self.has(opcode))?,
             // ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, TARGET RESET.
             Op::ReportTaskManagement if cdb.length() < 4 => return Err(Sense::cdb_field(6).into()),
             Op::ReportTaskManagement => {
@@ -230,15 +230,20 @@ fn log_page(cdb: &Cdb) -> Result<Vec<u8>, Sense> {
 
 const TIMEOUTS: [u8; 12] = [0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-fn supported_opcodes(cdb: &Cdb) -> Result<Vec<u8>, Sense> {
+/// The commands with an opcode that the unit `has`.
+fn supported_opcodes(cdb: &Cdb, has: impl Fn(u8) -> bool) -> Result<Vec<u8>, Sense> {
     let (timeouts, opcode) = (cdb.bit(2, 7), cdb.byte(3));
     let action = u16::from_be_bytes([cdb.byte(4), cdb.byte(5)]);
-    let found = |action: u16| u8::try_from(action).ok().filter(|a| *a < 32).and_then(|a| find(opcode, a));
-    let has_actions = COMMANDS.iter().any(|entry| entry.opcode == opcode && entry.action.is_some());
+    let commands = || COMMANDS.iter().filter(|entry| has(entry.opcode));
+    let found = |action: u16| {
+        let action = u8::try_from(action).ok().filter(|action| *action < 32 && has(opcode))?;
+        find(opcode, action)
+    };
+    let has_actions = commands().any(|entry| entry.opcode == opcode && entry.action.is_some());
     let entry: Option<&Entry> = match cdb.byte(2) & 7 {
         0 => {
             let mut list = Vec::new();
-            for entry in COMMANDS {
+            for entry in commands() {
                 let flags = u8::from(timeouts) << 1 | u8::from(entry.action.is_some());
                 let len = entry.usage.len() as u8;
                 list.extend_from_slice(&[entry.opcode, 0, 0, entry.action.unwrap_or(0), 0, flags, 0, len]);
@@ -250,7 +255,7 @@ fn supported_opcodes(cdb: &Cdb) -> Result<Vec<u8>, Sense> {
         }
         1 if has_actions => return Err(Sense::cdb_field(2)),
         1 => found(0),
-        2 if opcode_known(opcode) && !has_actions => return Err(Sense::cdb_field(2)),
+        2 if has(opcode) && !has_actions => return Err(Sense::cdb_field(2)),
         2 => found(action),
         3 if has_actions => found(action),
         3 => found(0).filter(|_| action == 0),

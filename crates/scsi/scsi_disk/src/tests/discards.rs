@@ -75,3 +75,27 @@ fn storage_that_goes_and_comes_back_has_lost_what_was_flushed() {
         assert!(good(&rig.send(0, 1, &SYNC, &[]).await));
     });
 }
+
+/// It would leave what lies under the discarded writes, so nothing says that it was done, or that it can be.
+#[test]
+fn sanitize_is_no_command_of_it() {
+    run_quickly(async {
+        let rig = discarding(Arc::new(Rows::default())).await;
+        let (erase, exit) = ([0x48, 2, 0, 0, 0, 0, 0, 0, 0, 0], [0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let (unknown, overwrite) = ([0x48, 7, 0, 0, 0, 0, 0, 0, 0, 0], [0x48, 1, 0, 0, 0, 0, 0, 0, 8, 0]);
+        for cdb in [erase, exit, unknown] {
+            assert_eq!(rig.sense(0, &cdb, &[]).await, (5, 0x2000), "{cdb:x?}");
+        }
+        assert_eq!(rig.sense(0, &overwrite, &[1, 0, 0, 4, 1, 2, 3, 4]).await, (5, 0x2000));
+        // REPORT SUPPORTED OPERATION CODES: all of them, and each by itself.
+        let all = [0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
+        let listed = rig.send(0, 1, &all, &[]).await.data_in.expect("a list");
+        assert!(listed[4..].chunks(8).all(|entry| entry[0] != 0x48));
+        assert!(listed[4..].chunks(8).any(|entry| entry[0] == 0x8b));
+        let one = |how: u8| [0xa3, 0x0c, how, 0x48, 0, 2, 0, 0, 0, 64, 0, 0];
+        for how in [1, 2, 3] {
+            let told = rig.send(0, 1, &one(how), &[]).await.data_in.expect("an answer");
+            assert_eq!(&told[..], [0, 1, 0, 0], "{how}");
+        }
+    });
+}

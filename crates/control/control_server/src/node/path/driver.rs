@@ -13,18 +13,22 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster_node::{DriverFuture, Failure, Order, Ownership, PoolDriver};
+use cluster_store::keys::PoolId;
 use control_api::{Code, PoolConfig, Problem};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::{Release, Step, Turn};
+use super::{Release, Step, Turn, silence};
 use crate::backend::{self, OpenTold, Opened, PoolDisk, is_followed};
 use crate::node::Node;
 
 /// How often a pool is asked whether it goes on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How often it is asked whether a disk of it is silent: each so many of these looks.
+const SILENCE_EVERY: u32 = 50;
 
 /// What is known of a pool between its orders.
 #[derive(Default)]
@@ -83,6 +87,10 @@ impl NodeDriver {
 
     async fn fence(&self, turn: &Turn, epoch: u64) -> Result<(), Failure> {
         let config = self.config(turn.pool)?;
+        if self.node.leaves_to_others(turn.pool) {
+            tracing::warn!(pool = config.name, "a pool is left to others, as its disk was silent here");
+            return Err(Failure::Trouble);
+        }
         self.node.pools.lock().entry(turn.pool).or_default().name.clone_from(&config.name);
         turn.begin(Step::Take);
         self.node.expect_shares();
@@ -232,9 +240,15 @@ impl NodeDriver {
         let (driver, of) = (self.clone(), of.clone());
         let pool = of.pool.0;
         let watching = self.control.spawn(async move {
-            loop {
-                if let Some(failure) = driver.why_not(of.pool.0, of.epoch) {
+            for round in 0_u32.. {
+                if let Some(failure) = driver.why_not(pool, of.epoch) {
                     return of.failed(failure);
+                }
+                if round.is_multiple_of(SILENCE_EVERY)
+                    && let Some(disk) = driver.node.given_up_for(pool)
+                {
+                    silence::told(&disk, pool);
+                    return of.failed(Failure::Trouble);
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
             }
@@ -248,7 +262,11 @@ impl PoolDriver for NodeDriver {
         Box::pin(async move {
             let (driver, pool, epoch) = (self.clone(), of.pool.0, of.epoch);
             let mut step = Waited(self.control.spawn(async move { driver.step(pool, epoch, order).await }));
-            (&mut step.0).await.unwrap_or(Err(Failure::Trouble))?;
+            tokio::select! {
+                done = &mut step.0 => done.unwrap_or(Err(Failure::Trouble))?,
+                // What shards have begun goes on, and has the turn: `Stop` waits for it.
+                () = self.node.wait_until_silent(pool), if order != Order::Stop => return Err(Failure::Trouble),
+            }
             match (order, self.node.cluster.get()) {
                 (Order::Open, _) => self.watch(of),
                 (Order::Publish, Some(cluster)) => cluster.say_served(of.pool, of.epoch, of.permit.clone()),
@@ -256,5 +274,9 @@ impl PoolDriver for NodeDriver {
             }
             Ok(())
         })
+    }
+
+    fn hung(&self, pool: PoolId) {
+        self.node.end_if_silent(pool.0);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use aligned_buffer::IoBuf;
 use block_device::{Device, Durability};
-use control_api::{Code, LunConfig, LunWriteCache, LunWriteCacheNow, Problem, human_bytes};
+use control_api::{Code, LunConfig, LunWriteCache, LunWriteCacheNow, Problem, WriteCachePlace, human_bytes};
 use file_store::{Access, FileKind, FileStore, OpenFile, OpenOptions, Share, StoreErrorKind};
 use scsi_disk::LogicalUnit;
 use uuid::Uuid;
@@ -46,14 +46,20 @@ impl Caching {
     /// Begins one over `base`, with an empty overflow file. On the shard of the volume.
     pub(super) async fn begin(&self, store: &Arc<dyn FileStore>, base: Device) -> Result<Cached, Problem> {
         let size = base.size();
-        let mut options = Options::ram(self.wanted.memory());
+        // What gathers writes to large ones is the same for all disks; the index, which stays in memory, is not.
+        let of_index = match self.wanted.place {
+            WriteCachePlace::OwnDisk => write_cache::index_bytes(size),
+            _ => 0,
+        };
+        let memory = self.wanted.memory().saturating_add(of_index);
+        let mut options = Options::ram(memory);
         let overflow = self.overflow_path();
         if let Some(path) = &overflow {
             let file = begin_file(&**store, path).await?;
             // A slab that is written anew has a new place before its former one is free.
             let bytes =
                 self.wanted.overflow_bytes.unwrap_or_else(|| size.saturating_add(size / 4) + (64 << 20));
-            options = Options::overflowing(self.wanted.memory(), file, bytes);
+            options = Options::overflowing(memory, file, bytes);
         }
         let cache = WriteCache::new(base, &self.budget, options).map_err(|no_room| {
             let detail = format!(
@@ -75,20 +81,19 @@ impl Caching {
     }
 }
 
-/// An overflow file without anything of what a former one held, which nobody knows how to find.
+/// A new overflow file. What a former one held nobody knows how to find. Whatever has the name loses only that: it may be a hard link
+/// that a user of the folder has made, to a file whose content is to stay.
 async fn begin_file(store: &dyn FileStore, path: &str) -> Result<Arc<dyn OpenFile>, Problem> {
     let (directory, name) = files::parent(store, path, true).await?;
-    let file = match store.lookup(directory, name).await {
-        Ok(entry) => entry.file,
-        Err(error) if error.kind() == StoreErrorKind::NotFound => {
-            let new = files::new(store, directory, FileKind::File).await.map_err(files::at(path))?;
-            store.create(directory, name, new).await.map_err(files::at(path))?
-        }
+    match store.remove(directory, name).await {
+        Ok(()) => {}
+        Err(error) if error.kind() == StoreErrorKind::NotFound => {}
         Err(error) => return Err(files::at(path)(error)),
-    };
+    }
+    let new = files::new(store, directory, FileKind::File).await.map_err(files::at(path))?;
+    let file = store.create(directory, name, new).await.map_err(files::at(path))?;
     let options = OpenOptions { share: OWNED, ..OpenOptions::shared(Access::READ_WRITE) };
     let file = store.open(file, options).await.map_err(files::at(path))?;
-    file.set_size(0).await.map_err(files::at(path))?;
     // Whether there is room is known now, and not when the first writes wait for it.
     let tried = file.write(0, IoBuf::zeroed(write_cache::SLAB as usize).freeze(), Durability::Volatile).await;
     tried.map_err(files::at(path))?;

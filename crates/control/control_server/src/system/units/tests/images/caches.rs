@@ -147,3 +147,29 @@ async fn without_memory_that_is_promised_the_unit_is_not_served() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_file_that_has_the_overflow_files_name_too_keeps_its_content() {
+    run(async {
+        let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
+        let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
+        base(&store, LunFormat::Raw).await;
+        let config = caching(WriteCachePlace::OwnDisk, LunFormat::Raw);
+        let path = format!("/cache/of/{}.overflow", config.luns[0].guid.unwrap_or_default());
+        let (folder, name) = files::parent(&*store, &path, true).await.expect("made");
+        let document = file(&*store, "document").await;
+        let data = IoBuf::copy_from(&[0x77; SECTOR as usize]).freeze();
+        document.write(0, data, Durability::Durable).await.expect("written");
+        let entry = store.lookup(store.root(), "document").await.expect("there");
+        store.link(entry.file, (folder, name), false).await.expect("linked");
+        assert_eq!(apply(&units, &config, served(&volume)).await, []);
+        let (device, nexus) = initiator(&units, &config).await;
+        assert_eq!(put(&device, &nexus, 5, 0x5a).await.0, ScsiStatus::Good);
+        assert_ne!(store.lookup(folder, name).await.expect("there").file, entry.file);
+        apply(&units, &Config::default(), Vec::new()).await;
+        let read = document.read(0, IoBuf::new(SECTOR as usize)).await.expect("read");
+        assert_eq!((document.size(), &read[..]), (SECTOR, &[0x77; SECTOR as usize][..]));
+    })
+    .await;
+}
