@@ -16,8 +16,8 @@ use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_security::Token;
 use smb_server::{
-    Directory, Interfaces, NoPipes, NoQueues, NoRecord, Parts, ServerConfig, ShareConfig, ShareKind,
-    SharePermission, ShareRight, SmbServer,
+    Directory, Interfaces, NoPipes, NoQueues, NoRecord, NoSharedDisks, Parts, ServerConfig, ShareConfig,
+    ShareKind, SharePermission, ShareRight, SmbServer,
 };
 use tcp_service::Budget;
 
@@ -184,6 +184,7 @@ pub fn serve_within(
             directory: users.clone(),
             pipes: Arc::new(NoPipes),
             queues: Arc::new(NoQueues),
+            disks: Arc::new(NoSharedDisks),
             interfaces: Arc::new(SameAddress),
             guid: Guid([9; 16]),
             record: Arc::new(NoRecord),
