@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, dead_code, reason = "each test uses a part of it")]
 
+pub mod disks;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,8 +18,8 @@ use smb_protocol::tree::CachingMode;
 use smb_protocol::{FileTime, Guid};
 use smb_security::Token;
 use smb_server::{
-    Directory, Interfaces, NoPipes, NoQueues, NoRecord, NoSharedDisks, Parts, ServerConfig, ShareConfig,
-    ShareKind, SharePermission, ShareRight, SmbServer,
+    Directory, Interfaces, NoPipes, NoQueues, NoRecord, Parts, ServerConfig, ShareConfig, ShareKind,
+    SharePermission, ShareRight, SmbServer,
 };
 use tcp_service::Budget;
 
@@ -184,7 +186,7 @@ pub fn serve_within(
             directory: users.clone(),
             pipes: Arc::new(NoPipes),
             queues: Arc::new(NoQueues),
-            disks: Arc::new(NoSharedDisks),
+            disks: Arc::new(disks::MemoryDisks::default()),
             interfaces: Arc::new(SameAddress),
             guid: Guid([9; 16]),
             record: Arc::new(NoRecord),

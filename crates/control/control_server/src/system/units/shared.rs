@@ -10,6 +10,7 @@
 //! number of the file: who opens the disk next finds them, on whichever node.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,6 +28,7 @@ use shard_runtime::{Entropy, SystemEntropy, finish_anyway};
 use smb_files::FileSystem;
 use smb_protocol::{Guid, NtStatus};
 use smb_server::{DiskAnswer, DiskFacts, DiskFile, DiskFuture, SharedDisk, SharedDisks};
+use tcp_service::Throttle;
 use uuid::Uuid;
 use vhdx::{Memory, Mode, Opening};
 
@@ -42,6 +44,8 @@ const PRODUCT: &str = "SHARED DISK";
 const INITIATOR: &str = "iqn.2026-01.io.holdfast:svhdx.";
 /// The target that the disks are behind.
 const TARGET: &str = "iqn.2026-01.io.holdfast:svhdx";
+/// Whose lines in the log are counted: the disk's, whoever asks.
+const ANYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// The number of each disk.
 const LUN: u16 = 0;
 
@@ -72,6 +76,7 @@ struct Parts {
     /// Of which images hold some.
     memory: Arc<dyn Memory>,
     volumes: Mutex<Vec<Volume>>,
+    throttle: Throttle,
 }
 
 /// A disk that is open.
@@ -106,7 +111,8 @@ struct Opened {
 
 impl SharedVirtualDisks {
     pub(in crate::system) fn new(shards: Arc<SystemShards>, memory: Arc<dyn Memory>) -> Self {
-        Self { parts: Arc::new(Parts { shards, memory, volumes: Mutex::default() }) }
+        let (volumes, throttle) = (Mutex::default(), Throttle::default());
+        Self { parts: Arc::new(Parts { shards, memory, volumes, throttle }) }
     }
 
     /// Disks in the files of a volume can be opened from now on.
@@ -173,11 +179,11 @@ impl Parts {
             Some(shared) => shared.clone(),
             None => {
                 let opened = Arc::clone(&self).open_unit(&file, handle).await.map_err(|problem| {
-                    tracing::warn!(
-                        path = file.path,
-                        reason = problem.detail,
-                        "a shared virtual disk cannot be opened"
-                    );
+                    // Whoever may open files can cause this line at will.
+                    if self.throttle.admits("shared disk refused", ANYWHERE) {
+                        let (path, reason) = (&file.path, &problem.detail);
+                        tracing::info!(path, reason, "a shared virtual disk cannot be opened");
+                    }
                     status(&problem)
                 })?;
                 tracing::info!(path = file.path, "a shared virtual disk is open");
