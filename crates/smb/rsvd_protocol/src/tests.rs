@@ -1,3 +1,5 @@
+//! Where fields lie, what is wrong with what, and that hostile bytes do no harm.
+
 use proptest::prelude::*;
 use smb_protocol::wire::Wire;
 use smb_protocol::{Guid, NtStatus};

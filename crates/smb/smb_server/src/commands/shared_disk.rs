@@ -112,7 +112,7 @@ impl WantedDisk {
         }
         wanted.disk = DiskUse::Disk;
         wanted.disposition = CreateDisposition::OPEN;
-        wanted.options = wanted.options | CreateOptions::NON_DIRECTORY_FILE;
+        wanted.options |= CreateOptions::NON_DIRECTORY_FILE;
         wanted.desired_access |= AccessMask::READ_DATA | AccessMask::WRITE_DATA;
         wanted.share_access = ShareAccess::READ | ShareAccess::WRITE;
         wanted.caching = smb_files::CachingRequest::None;

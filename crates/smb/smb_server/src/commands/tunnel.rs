@@ -11,7 +11,7 @@ use rsvd_protocol::scsi::{ScsiAnswer, ScsiRequest, SrbStatusAnswer, SrbStatusReq
 use rsvd_protocol::set::{CreateSnapshot, MetaOperation, MetaStart, Resize, SetQuery};
 use rsvd_protocol::tunnel::{Header, Operation};
 use smb_protocol::ioctl::IoctlRequest;
-use smb_protocol::{Guid, NtStatus, Wire as _};
+use smb_protocol::{Dialect, Guid, NtStatus, Wire as _};
 
 use super::shared_disk::{SERVER, are_served, disk_of, sensed};
 use super::{Call, turn};
@@ -48,7 +48,13 @@ pub(super) async fn run(
     open: &Open,
     request: &IoctlRequest<'_>,
 ) -> Result<Vec<u8>, NtStatus> {
-    if !are_served(&call.conn.shared, call.dialect()) {
+    // Where a disk is open, disks are served.
+    let served = if open.disk.is_some() {
+        call.dialect() >= Dialect::SMB_3_0_2
+    } else {
+        are_served(&call.conn.shared, call.dialect())
+    };
+    if !served {
         return Err(NtStatus::INVALID_DEVICE_REQUEST);
     }
     let Some(own) = &open.disk else { return Err(NtStatus::INVALID_PARAMETER) };

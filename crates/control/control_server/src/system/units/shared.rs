@@ -9,6 +9,8 @@
 //! The unit is opened with the first open and closed with the last, or when its volume goes away. Its reservations are rows of the volume, by the
 //! number of the file: who opens the disk next finds them, on whichever node.
 
+mod told;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use observe::IoTally;
 use parking_lot::Mutex;
 use qos_gate::Kind;
 use scsi_core::{Nexus, ScsiCommand, ScsiDevice as _, TaskAttribute, WireLun};
-use scsi_defs::{Cdb, Effect, Op};
+use scsi_defs::{Cdb, Effect};
 use scsi_disk::{Group, LogicalUnit, MappedUnit, PortGroup, TargetDevice, UnitConfig};
 use shard_runtime::{Entropy, SystemEntropy, finish_anyway};
 use smb_files::FileSystem;
@@ -32,6 +34,7 @@ use tcp_service::Throttle;
 use uuid::Uuid;
 use vhdx::{Memory, Mode, Opening};
 
+use self::told::{Data, data_of, status};
 use super::file::{Watch, end_watch, watch};
 use super::medium::{Disk, Source, watch_medium};
 use crate::backend::{OpenVolume, VolumeHandle};
@@ -343,44 +346,6 @@ impl Shared {
 
     fn bytes(&self, blocks: u64) -> u64 {
         blocks.saturating_mul(u64::from(self.facts.sector))
-    }
-}
-
-/// What a command is to send or can bring, in blocks of its unit.
-enum Data {
-    In(u64),
-    Out(u64),
-    /// Parameters, or nothing.
-    Other,
-}
-
-fn data_of(cdb: &Cdb) -> Data {
-    let blocks = u64::from(cdb.length());
-    match cdb.op {
-        Op::Read6 | Op::Read10 | Op::Read12 | Op::Read16 => Data::In(blocks),
-        Op::Write6
-        | Op::Write10
-        | Op::Write12
-        | Op::Write16
-        | Op::WriteVerify10
-        | Op::WriteVerify12
-        | Op::WriteVerify16
-        | Op::OrWrite => Data::Out(blocks),
-        Op::CompareAndWrite => Data::Out(2 * blocks),
-        _ => Data::Other,
-    }
-}
-
-/// How a problem ends a CREATE.
-fn status(problem: &Problem) -> NtStatus {
-    match problem.code {
-        Code::InUse => NtStatus::SHARING_VIOLATION,
-        Code::NotFound => NtStatus::OBJECT_NAME_NOT_FOUND,
-        Code::InvalidRequest | Code::Damaged => NtStatus::FILE_CORRUPT_ERROR,
-        Code::Unsupported => NtStatus::SVHDX_WRONG_FILE_TYPE,
-        Code::NoSpace => NtStatus::DISK_FULL,
-        Code::Unavailable => NtStatus::INSUFFICIENT_RESOURCES,
-        _ => NtStatus::UNEXPECTED_IO_ERROR,
     }
 }
 
