@@ -8,6 +8,7 @@
 //! A cache that can give memory back may have all that nobody else wants: one that comes later gets its part, as those that have most give
 //! first. A cache without an overflow file can give nothing back, so it puts all that it may ever have by at its beginning, or does not begin.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
@@ -19,6 +20,19 @@ use tokio::sync::Notify;
 pub(crate) trait Evict: Send + Sync {
     /// Brings what it has used least recently to its overflow file. Bytes of memory that are free by that; 0 when it had nothing to give.
     fn evict(self: Arc<Self>) -> BlockFuture<'static, u64>;
+    /// How it stands with that now.
+    fn ability(&self) -> Ability;
+}
+
+/// Whether a member can give memory back, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    /// Nothing speaks against it.
+    Ready,
+    /// What it tried last failed.
+    Failed,
+    /// Something of it is on its way, which may take as long as its volume takes.
+    Busy,
 }
 
 /// The memory that all caches of a node share. Cheap to clone.
@@ -206,13 +220,17 @@ impl Share {
         member.used > member.limit / 8 * 7 || of_all > for_all / 8 * 7 && member.of_all() > 0
     }
 
-    /// Whoever has most of what is for all and can give some back.
-    pub(crate) fn heaviest(&self) -> Option<(u64, Arc<dyn Evict>)> {
+    /// Those that have some of what is for all and can give it back, those that have most first.
+    pub(crate) fn heaviest(&self) -> Vec<(u64, Arc<dyn Evict>)> {
         let state = self.shared.state.lock();
         let others = state.members.iter().filter(|(_, member)| member.of_all() > 0);
-        let able =
-            others.filter_map(|(id, member)| Some((member.of_all(), *id, member.evict.as_ref()?.upgrade()?)));
-        able.max_by_key(|(of_all, id, _)| (*of_all, *id)).map(|(_, id, evict)| (id, evict))
+        let mut able: Vec<_> = others
+            .filter_map(|(id, member)| Some((member.of_all(), *id, member.evict.as_ref()?.upgrade()?)))
+            .collect();
+        // Let go of before the last `Arc` of one may end here, which wants it.
+        drop(state);
+        able.sort_by_key(|(of_all, id, _)| Reverse((*of_all, *id)));
+        able.into_iter().map(|(_, id, evict)| (id, evict)).collect()
     }
 
     /// Told when memory was given back, also before this is awaited.

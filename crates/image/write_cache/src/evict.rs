@@ -16,7 +16,7 @@ use block_device::{BlockError, BlockErrorKind, BlockFuture};
 use shard_runtime::finish_anyway;
 
 use crate::block::{BLOCK_SLABS, Block, Freed, PAGE, SLAB};
-use crate::budget::Evict;
+use crate::budget::{Ability, Evict};
 use crate::cache::Inner;
 use crate::overflow::Overflow;
 use crate::status::add;
@@ -33,6 +33,14 @@ struct Leaving {
 impl Evict for Inner {
     fn evict(self: Arc<Self>) -> BlockFuture<'static, u64> {
         Box::pin(async move { self.evict_here().await })
+    }
+
+    fn ability(&self) -> Ability {
+        match self.leaving.try_lock() {
+            Err(_) => Ability::Busy,
+            Ok(_) if self.problem.lock().is_some() => Ability::Failed,
+            Ok(_) => Ability::Ready,
+        }
     }
 }
 

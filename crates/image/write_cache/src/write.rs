@@ -10,12 +10,14 @@ use block_device::{BlockError, BlockErrorKind};
 use tokio::time::Instant;
 
 use crate::block::{BLOCK, BLOCK_COST, Block, BlockState, Freed, PAGE, SLAB, pages, slab_cost};
-use crate::budget::{Short, Taken};
+use crate::budget::{Ability, Short, Taken};
 use crate::cache::{Inner, Part, parts};
 use crate::status::add;
 
 /// How often a write that waits for room looks whether the overflow file has some again.
 const TRY_EVERY: Duration = Duration::from_millis(250);
+/// How long a write waits for another cache to bring something to its overflow file: a batch takes a disk less.
+const OTHER_TAKES: Duration = Duration::from_secs(1);
 /// Slabs that are changed before others of the shard have their turn: a whole disk can be discarded by one command.
 const TURN: usize = 1024;
 /// Entries of the order of use that lead nowhere are borne up to so many, or as many as there are blocks.
@@ -369,15 +371,35 @@ impl Inner {
     }
 
     /// Has something leave memory, here or where most is. Whether something did.
+    ///
+    /// What others have lies on volumes of theirs: one that is busy is passed over, one whose last try failed has its turn after all the rest, and
+    /// none is waited for longer than a moment. What it has begun goes on, and tells those who wait when it has freed something.
     async fn make_room(self: &Arc<Self>, short: Short) -> bool {
-        if short == Short::All
-            && let Some((id, heaviest)) = self.share.heaviest()
-            && id != self.id
-            && heaviest.evict().await.is_ok_and(|freed| freed > 0)
-        {
-            return true;
+        let heaviest = if short == Short::All { self.share.heaviest() } else { Vec::new() };
+        let mut has_tried = false;
+        for wanted in [Ability::Ready, Ability::Failed] {
+            for (id, other) in &heaviest {
+                let freed = if *id == self.id {
+                    if std::mem::replace(&mut has_tried, true) {
+                        continue;
+                    }
+                    self.evict_here().await.ok()
+                } else if other.ability() == wanted {
+                    let evicted = shard_runtime::timeout(OTHER_TAKES, Arc::clone(other).evict()).await;
+                    evicted.and_then(Result::ok)
+                } else {
+                    None
+                };
+                if freed.is_some_and(|freed| freed > 0) {
+                    return true;
+                }
+            }
+            let is_last = self.overflow.is_some() && !std::mem::replace(&mut has_tried, true);
+            if is_last && self.evict_here().await.is_ok_and(|freed| freed > 0) {
+                return true;
+            }
         }
-        self.overflow.is_some() && self.evict_here().await.is_ok_and(|freed| freed > 0)
+        false
     }
 }
 
