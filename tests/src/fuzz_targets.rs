@@ -31,6 +31,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("smb_security_descriptor", smb_protocol::fuzz::security_descriptor),
     ("smb_fsctl", smb_protocol::fuzz::fsctl),
     ("smb_information", smb_protocol::fuzz::information),
+    ("rsvd_open", rsvd_protocol::fuzz::open),
+    ("rsvd_tunnel", rsvd_protocol::fuzz::tunnel),
     ("smb_path", smb_files::fuzz::path),
     ("smb_open_record", smb_files::fuzz::record),
     ("smb_protected", smb_crypto::fuzz::protected),

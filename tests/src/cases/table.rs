@@ -278,6 +278,13 @@ pub const CASES: &[Case] = &[
         run: qos_host::run,
     },
     Case {
+        name: "shared-vhdx",
+        about: "two hosts share the disk in a file of a share over MS-RSVD: data, reservations, a cut, kill -9, and QEMU reads it afterwards",
+        ci: true,
+        guest: false,
+        run: shared_vhdx::run,
+    },
+    Case {
         name: "qos-smb",
         about: "the same for smbclient, by share, folder, file and volume; a client that is killed while it is held back leaves nothing",
         ci: true,

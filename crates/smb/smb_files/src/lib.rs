@@ -64,8 +64,8 @@ mod wildcard;
 mod write_time;
 
 pub use api::{
-    CachingRequest, Caller, CreateRequest, Durability, Granted, Holder, Kept, LeaseBreak, LeaseRequest,
-    LeaseRequestV2, LeftBehind, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
+    CachingRequest, Caller, CreateRequest, DiskUse, Durability, Granted, Holder, Kept, LeaseBreak,
+    LeaseRequest, LeaseRequestV2, LeftBehind, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use create::Created;
 pub use error::{Detail, FileError, Result};

@@ -11,6 +11,8 @@ use parking_lot::Mutex;
 use smb_files::FileSystem;
 use smb_protocol::NtStatus;
 
+use crate::commands::shared_disk::disk_of;
+use crate::open::disk::DiskOpen;
 use crate::open::link::Link;
 use crate::open::persistence::row::Row;
 use crate::open::persistence::{Stored, TABLE};
@@ -57,10 +59,12 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
     }
     let records = good.iter().map(|(row, ..)| row.record.clone()).collect();
     let restored = files.restore(records).await;
+    let mut disks = Vec::new();
     for ((row, share, value), file) in good.into_iter().zip(restored) {
         match file {
             Ok(file) => {
                 let open = open_of(row, &share, files, file, value);
+                disks.extend(open.disk.is_some().then_some(open.id.persistent));
                 let place = shared.tables.opens.take_anyway(open.user);
                 shared.opens.restore(open, place);
                 result.opens += 1;
@@ -69,6 +73,13 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
                 tracing::warn!(share = row.share, name = row.record.name, reason = %error, "a persistent open cannot come back");
                 gone.push((row.id.persistent.to_be_bytes().to_vec(), "its file is gone"));
             }
+        }
+    }
+    for id in disks {
+        let Some(open) = shared.opens.find(id) else { continue };
+        if let Err(status) = disk_of(shared, &open).await {
+            // Its first request tries again, and nobody else gets the file meanwhile.
+            tracing::error!(persistent = id, %status, "a shared virtual disk cannot be opened again yet");
         }
     }
     // They had to come back first: closing is what removes a file that was to go with its last open.
@@ -128,10 +139,12 @@ fn into_open(row: Row, tree: Arc<Tree>, file: Arc<smb_files::Open>, value: Vec<u
         sequence: Sequence::with_locks(row.lock_sequences),
         ..State::default()
     };
+    let initiator = |disk: smb_protocol::Guid| (!disk.is_zero()).then_some(disk);
     Open {
         id: row.id,
         tree,
         thing: Thing::File(file),
+        disk: row.disk.map(|disk| DiskOpen::new(initiator(disk))),
         client: row.record.client,
         user: row.record.token.user,
         create_guid: row.create_guid,

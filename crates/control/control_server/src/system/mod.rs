@@ -48,7 +48,7 @@ use pools::SystemPools;
 pub use shards::SystemShards;
 pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
-use units::SystemUnits;
+use units::{SharedVirtualDisks, SystemUnits};
 pub(crate) use volumes::read_counters;
 pub(crate) use witness::{ALONE, Ownership};
 
@@ -80,6 +80,7 @@ pub(crate) fn backends(
     let write_caches = write_cache::Budget::new(0);
     let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
     let memory = images::memory(&budget);
+    let disks = Arc::new(SharedVirtualDisks::new(shards.clone(), memory.clone()));
     let units = Arc::new(SystemUnits::new(
         shards.clone(),
         clock.clone(),
@@ -91,7 +92,8 @@ pub(crate) fn backends(
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
     let guid = smb::identity(data)?;
-    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, guid, budget.for_service(), gates));
+    let smb = Smb::new(shards.clone(), clock.clone(), known, guid, budget.for_service(), gates, disks);
+    let smb = Arc::new(smb);
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator).on_bus(bus)),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),

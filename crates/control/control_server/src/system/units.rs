@@ -6,6 +6,7 @@ mod file;
 mod held;
 mod medium;
 mod reserved;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -24,7 +25,7 @@ use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
     AbsentBacking, Forward, Group, LogicalUnit, NoReservationStore, PortGroup, TargetDevice, UnitConfig,
-    UnitState, VolumeReservations, WaitingRoom,
+    UnitState, WaitingRoom,
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
@@ -32,6 +33,7 @@ use vhdx::{Held, Memory};
 
 use self::file::{Kept, Refused, Watch, end_watch, watch};
 use self::medium::{Disk, Source, watch_medium};
+pub(super) use self::shared::SharedVirtualDisks;
 use self::views::view;
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
@@ -156,7 +158,7 @@ impl SystemUnits {
             };
             let disk = Arc::<Disk>::default();
             disk.is_of(&mut medium);
-            let store = Arc::new(VolumeReservations(source.store.clone()));
+            let store = source.rows();
             let opened = LogicalUnit::open(config, medium.backing, store).await;
             match &opened {
                 Ok(unit) => {
@@ -225,7 +227,7 @@ impl SystemUnits {
                 Err(failed) => return Ok(Err(failed)),
             };
             disk.is_of(&mut medium);
-            unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
+            unit.attach(medium.backing, source.rows());
             shard_runtime::spawn_local(watch_medium(unit, source, disk, watched));
             Ok(Ok(medium.file.file()))
         });

@@ -11,9 +11,9 @@ use smb_protocol::create::CreateRequest;
 use smb_protocol::create::contexts::ContextWriter;
 use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
 
-use super::Call;
 use super::contexts::Contexts;
 use super::create_answer::{Answered, durable_reply, lease_reply, respond};
+use super::{Call, shared_disk};
 use crate::config::ShareKind;
 use crate::connection::answer::Outcome;
 use crate::open::{Lasting, Open};
@@ -110,7 +110,8 @@ fn take_up(
 /// Whether the request names the file of an open.
 fn same_name(request: &CreateRequest<'_>, open: &Open) -> Result<bool, NtStatus> {
     let name = request.name.to_string().map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    Ok(upcase::same(&name, &open.file()?.path()))
+    let name = if open.disk.is_some() { shared_disk::file_name(&name).unwrap_or(&name) } else { &name };
+    Ok(upcase::same(name, &open.file()?.path()))
 }
 
 /// What the client cached it must still want under the same key.
@@ -129,6 +130,7 @@ pub(crate) async fn answer(
     call: &Call<'_>,
     open: &Arc<Open>,
     again: Option<OplockLevel>,
+    contexts: &Contexts<'_>,
 ) -> Result<Outcome, Outcome> {
     let file = open.file()?;
     let info = file.info().await?;
@@ -152,6 +154,7 @@ pub(crate) async fn answer(
     } else {
         lease_reply(granted, &mut replies);
     }
+    shared_disk::reply(call, open, contexts, &mut replies).await?;
     let action = if again.is_some() { action } else { CreateAction::OPENED };
     call.carried.borrow_mut().file = Some(open.id);
     respond(open, &Answered { action, granted, info, reparse_point: false }, &replies)

@@ -107,6 +107,9 @@ impl Holder for Link {
         let Some(open) = opens.take(self.id.persistent) else { return };
         opens.run(Box::new(move || {
             Box::pin(async move {
+                if let Some(disk) = &open.disk {
+                    disk.close().await;
+                }
                 let _ = persistence::forget(&open).await;
             })
         }));

@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, dead_code, reason = "each test uses a part of it")]
 
+pub mod disks;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -184,6 +186,7 @@ pub fn serve_within(
             directory: users.clone(),
             pipes: Arc::new(NoPipes),
             queues: Arc::new(NoQueues),
+            disks: Arc::new(disks::MemoryDisks::default()),
             interfaces: Arc::new(SameAddress),
             guid: Guid([9; 16]),
             record: Arc::new(NoRecord),

@@ -74,6 +74,7 @@ impl Bench {
         let users = Users::open(files, Policy::default(), clock.clone(), Arc::new(SystemEntropy));
         let users = Arc::new(users.expect("users"));
         let shards = SystemShards::start(Some(1)).expect("a shard");
+        let disks = SharedVirtualDisks::new(shards.clone(), vhdx::unlimited());
         let smb = Smb::new(
             shards,
             clock,
@@ -81,6 +82,7 @@ impl Bench {
             identity(dir.path()).expect("kept"),
             tcp_service::Budget::default(),
             Arc::new(smb_server::NoQueues),
+            Arc::new(disks),
         );
         let store = Arc::new(MemoryStore::new(1 << 30));
         let hurdle: Arc<Hurdle> = Arc::default();
