@@ -65,7 +65,7 @@ impl Node {
             disk,
             "a pool does not stop, as a disk does not answer. This process ends, so that other nodes can take its pools"
         );
-        // Without that it could do so again too soon, so it is no reason to stay.
+        // Where this fails the process may end again too soon, which is better than to keep its pools from everybody.
         if let Err(error) = replace_file(&self.data.join(ENDED), pool.to_string().as_bytes()) {
             tracing::warn!(%error, "that this process ends for a disk cannot be kept");
         }
