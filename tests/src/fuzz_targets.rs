@@ -58,6 +58,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("spd_trace", spd_profile::fuzz::trace),
     ("spd_message", spd_fleet::fuzz::message),
     ("cluster_link", cluster_node::fuzz::frame),
+    ("qos_exchange", qos_exchange::fuzz::messages),
     ("cluster_incarnation", cluster_node::fuzz::incarnation),
     ("cluster_identity", cluster_identity::fuzz::record),
     ("cluster_token", cluster_identity::fuzz::token),

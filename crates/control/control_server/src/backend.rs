@@ -15,6 +15,7 @@ use control_api::{
     Provisioning, Resiliency, Scrub, SpaceState,
 };
 use observe::IoTotals;
+use qos_exchange::Exchange;
 use read_cache::ReadCache;
 use smb_users::Users;
 use tcp_service::{Budget, Spawner};
@@ -426,6 +427,8 @@ pub struct Backends {
     pub cache: Arc<ReadCache>,
     /// Memory that the write caches of LUNs share.
     pub write_caches: write_cache::Budget,
+    /// What nodes tell each other of the demand for QoS policies that they share.
+    pub qos_exchange: Arc<Exchange>,
     /// Memory for the requests of all clients that are under way.
     pub budget: Budget,
     /// iSCSI.

@@ -67,6 +67,7 @@ impl Machine {
             fence: Arc::new(fence::Fence(self.clone())),
             cache: read_cache::ReadCache::new(0),
             write_caches: write_cache::Budget::new(0),
+            qos_exchange: Arc::default(),
             budget: Budget::default(),
             iscsi: Arc::new(MemoryIscsi::default()),
             smb: Arc::new(MemorySmb::default()),

@@ -28,6 +28,7 @@ use control_api::{Code, Problem};
 use iscsi_protocol::IscsiName;
 use pool::QuorumWitness;
 use pool_format::Guid;
+use qos_exchange::Exchange;
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use tcp_service::{Answers, Budget};
@@ -78,7 +79,8 @@ pub(crate) fn backends(
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
     let write_caches = write_cache::Budget::new(0);
-    let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
+    let qos_exchange = Arc::<Exchange>::default();
+    let gates = Arc::new(Gates::new(shards.clone(), clock.clone(), qos_exchange.clone()));
     let memory = images::memory(&budget);
     let disks = Arc::new(SharedVirtualDisks::new(shards.clone(), memory.clone()));
     let units = Arc::new(SystemUnits::new(
@@ -101,6 +103,7 @@ pub(crate) fn backends(
         fence: Arc::new(fence),
         cache,
         write_caches,
+        qos_exchange,
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.for_service())?),
         budget,
         smb,
