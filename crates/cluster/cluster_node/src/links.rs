@@ -412,7 +412,11 @@ mod tests {
             heard.push(read_frame(&mut there).await.expect("said"));
         }
         let aside = |bytes: &[u8]| Frame::Aside(bytes.to_vec());
-        assert_eq!(heard, [Frame::Message(ask), aside(b"new"), aside(b"newer")], "what is too long is left out");
+        assert_eq!(
+            heard,
+            [Frame::Message(ask), aside(b"new"), aside(b"newer")],
+            "what is too long is left out"
+        );
         tell.send_replace(Arc::new(vec![b"next".to_vec()]));
         assert_eq!(read_frame(&mut there).await.expect("said"), aside(b"next"));
         // Nobody says anything aside any more: the link goes on.

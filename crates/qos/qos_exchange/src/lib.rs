@@ -30,6 +30,9 @@ use message::Message;
 /// Demands that are remembered of a node; with more than so many none of that round are.
 pub const MOST_DEMANDS: usize = 4096;
 
+/// A node is lost from that look on at which it has been silent for so many: see [`Exchange::look`].
+const LOST_AFTER: u32 = 6;
+
 /// Messages that are a round.
 pub type Round = Arc<Vec<Vec<u8>>>;
 
@@ -55,6 +58,8 @@ struct Heard {
     demands: BTreeMap<(Uuid, Uuid), Demand>,
     /// The round that arrives now, if its beginning was there.
     arriving: Option<Arriving>,
+    /// Looks since it has said something.
+    silent: u32,
 }
 
 struct Arriving {
@@ -100,6 +105,7 @@ impl Exchange {
         let Ok(message) = Message::decode(bytes) else { return };
         let mut all = self.heard.lock();
         let heard = all.entry(node).or_default();
+        heard.silent = 0;
         let mut arriving = match heard.arriving.take() {
             _ if message.number == 0 => Arriving { round: message.round, next: 0, demands: Vec::new() },
             Some(arriving) if (arriving.round, arriving.next) == (message.round, message.number) => arriving,
@@ -117,6 +123,21 @@ impl Exchange {
             arriving.next = arriving.next.wrapping_add(1);
             heard.arriving = Some(arriving);
         }
+    }
+
+    /// To be called twice a second: who asks for something says so more often, and is lost when it has said nothing for three seconds.
+    pub fn look(&self) {
+        for heard in self.heard.lock().values_mut() {
+            heard.silent = heard.silent.saturating_add(1);
+        }
+    }
+
+    /// Whether a policy is divided by what a node has said that is lost.
+    #[must_use]
+    pub fn is_lost(&self, policy: Uuid) -> bool {
+        let heard = self.heard.lock();
+        let mut lost = heard.values().filter(|heard| heard.silent >= LOST_AFTER);
+        lost.any(|heard| heard.demands.range((policy, Uuid::nil())..=(policy, Uuid::max())).next().is_some())
     }
 
     /// Whether another node has said anything that is remembered.

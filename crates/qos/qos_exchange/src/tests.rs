@@ -3,7 +3,13 @@ use proptest::prelude::*;
 use super::*;
 
 fn demand(policy: u128, volume: u128, units: u64) -> Demand {
-    Demand { policy: Uuid::from_u128(policy), volume: Uuid::from_u128(volume), units, bytes: units / 2, got: units / 4 }
+    Demand {
+        policy: Uuid::from_u128(policy),
+        volume: Uuid::from_u128(volume),
+        units,
+        bytes: units / 2,
+        got: units / 4,
+    }
 }
 
 fn wanted(exchange: &Exchange, policy: u128, volume: u128) -> (u64, u64) {
@@ -38,6 +44,23 @@ fn what_a_node_says_holds_until_it_says_something_else() {
 }
 
 #[test]
+fn who_asks_for_something_and_is_silent_is_lost() {
+    let (exchange, policy) = (Exchange::default(), Uuid::from_u128(1));
+    let look = || (0..LOST_AFTER).for_each(|_| exchange.look());
+    exchange.hear(1, &message::round(1, &[demand(1, 7, 100)])[0]);
+    assert!(!exchange.is_lost(policy));
+    look();
+    assert!(exchange.is_lost(policy) && !exchange.is_lost(Uuid::from_u128(2)));
+    assert_eq!(wanted(&exchange, 1, 7).0, 100, "what it has said holds");
+    exchange.hear(1, &message::round(2, &[demand(1, 7, 100)])[0]);
+    assert!(!exchange.is_lost(policy));
+    // Who has said that it asks for nothing says no more.
+    exchange.hear(1, &message::round(3, &[])[0]);
+    look();
+    assert!(!exchange.is_lost(policy));
+}
+
+#[test]
 fn nothing_is_said_once() {
     let exchange = Exchange::default();
     let mut says = exchange.says();
@@ -45,7 +68,10 @@ fn nothing_is_said_once() {
     assert!(!says.has_changed().unwrap(), "there was nothing before");
     for _ in 0..3 {
         exchange.say(&[demand(1, 1, 1)]);
-        assert!(says.has_changed().unwrap(), "what is asked for is said each time: a link that is new knows nothing");
+        assert!(
+            says.has_changed().unwrap(),
+            "what is asked for is said each time: a link that is new knows nothing"
+        );
         says.mark_unchanged();
     }
     for expected in [true, false, false] {
@@ -67,7 +93,11 @@ fn a_round_counts_when_all_of_it_is_there() {
     for without in 0..round.len() {
         let rest = round.iter().enumerate().filter(|(number, _)| *number != without);
         rest.for_each(|(_, message)| exchange.hear(1, message));
-        assert_eq!([wanted(&exchange, 1, 0).0, wanted(&exchange, 1, 49).0], [7, 0], "without message {without}");
+        assert_eq!(
+            [wanted(&exchange, 1, 0).0, wanted(&exchange, 1, 49).0],
+            [7, 0],
+            "without message {without}"
+        );
     }
     // Parts of two rounds are none.
     exchange.hear(1, &round[0]);

@@ -67,10 +67,12 @@ pub(super) async fn members(of: Arc<Cluster>, node: Arc<dyn Follows>, mut status
 /// holds, while the link to it is broken and while nobody's beats can be read.
 pub(super) async fn qos(of: Arc<Cluster>, exchange: Arc<Exchange>) {
     loop {
-        tokio::time::sleep(PAUSE).await;
+        // As often as [`Exchange::look`] wants it.
+        tokio::time::sleep(Duration::from_millis(500)).await;
         if !exchange.has_heard() {
             continue;
         }
+        exchange.look();
         let now = of.now();
         if now.phase != Some(Phase::Member) || now.trouble.is_some() {
             continue;

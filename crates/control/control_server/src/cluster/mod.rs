@@ -47,7 +47,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::{Standing, standing};
-use cluster_node::{Aside, ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_node::{
+    Aside, ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status,
+};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Revision, Step, Transaction};

@@ -301,30 +301,39 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
     issues
 }
 
+/// All flows of an aggregated policy.
+#[derive(Clone, Copy, Default)]
+struct Together {
+    measured: Measured,
+    /// It is divided by what a node has said that is lost.
+    is_lost: bool,
+}
+
 /// All flows of each aggregated policy together: each volume's say how they fare there once. Those of other nodes ask for what they get, at least.
-fn together(known: &[Known<'_>], exchange: &Exchange) -> BTreeMap<Uuid, Measured> {
+fn together(known: &[Known<'_>], exchange: &Exchange) -> BTreeMap<Uuid, Together> {
     let mut seen: BTreeSet<(Uuid, &str)> = BTreeSet::new();
-    let mut sums: BTreeMap<Uuid, Measured> = BTreeMap::new();
+    let mut sums: BTreeMap<Uuid, Together> = BTreeMap::new();
     for Known { volume, report, effective, .. } in known {
         if let Effective::Policy(policy) = effective
             && policy.kind == PolicyKind::Aggregated
             && seen.insert((policy.guid, volume))
         {
-            let sum = sums.entry(policy.guid).or_default();
+            let sum = &mut sums.entry(policy.guid).or_default().measured;
             sum.asked = sum.asked.saturating_add(report.measured.asked);
             sum.got = sum.got.saturating_add(report.measured.got);
             sum.waited_permille = sum.waited_permille.saturating_add(report.measured.waited_permille);
         }
     }
-    for (policy, sum) in &mut sums {
+    for (policy, Together { measured, is_lost }) in &mut sums {
         let elsewhere = exchange.got_elsewhere(*policy);
-        sum.asked = sum.asked.saturating_add(elsewhere);
-        sum.got = sum.got.saturating_add(elsewhere);
+        measured.asked = measured.asked.saturating_add(elsewhere);
+        measured.got = measured.got.saturating_add(elsewhere);
+        *is_lost = exchange.is_lost(*policy);
     }
     sums
 }
 
-fn describe(together: &BTreeMap<Uuid, Measured>, node: &str, known: Known<'_>) -> QosFlow {
+fn describe(together: &BTreeMap<Uuid, Together>, node: &str, known: Known<'_>) -> QosFlow {
     let Known { volume, report, file, effective } = known;
     let (protocol, lun) = match report.disk {
         DiskName::Lun(name) => (Protocol::Iscsi, name),
@@ -367,8 +376,12 @@ fn describe(together: &BTreeMap<Uuid, Measured>, node: &str, known: Known<'_>) -
             flow.policy_guid = Some(policy.guid);
             (flow.min_iops, flow.max_iops) = (policy.min_iops, policy.max_iops);
             flow.max_bandwidth = policy.max_bandwidth;
-            let measured = together.get(&policy.guid).copied().unwrap_or(report.measured);
-            flow.status = FlowStatus::of(policy.min_iops, measured);
+            let together = together.get(&policy.guid).copied();
+            let together = together.unwrap_or(Together { measured: report.measured, is_lost: false });
+            flow.status = FlowStatus::of(policy.min_iops, together.measured);
+            if together.is_lost {
+                flow.status = flow.status.max(FlowStatus::LostCommunication);
+            }
         }
     }
     flow
