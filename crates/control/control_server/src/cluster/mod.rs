@@ -72,6 +72,7 @@ pub use mode::NodeMode;
 pub use order::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
+pub(crate) use show::Read;
 
 use crate::backend::NodeSeen;
 use etcd::SharedEtcd;

@@ -1,6 +1,5 @@
 //! A pool that moves to another node because somebody says so.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster_store::keys::PoolId;
@@ -43,9 +42,8 @@ impl Node {
         // An owner opens it first: what is told of before is told of too early.
         let serving = async {
             loop {
-                let shown = cluster.show(BTreeMap::from([(found.guid, found.name.clone())]), |_| None).await;
-                let pool = shown.pools.into_iter().find(|pool| pool.guid == found.guid);
-                if pool.is_none_or(|pool| pool.state == ClusterPoolState::Online) {
+                let state = cluster.state_of(found.guid).await;
+                if state.is_none_or(|state| state == ClusterPoolState::Online) {
                     return;
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
