@@ -5,7 +5,7 @@ mod lun_numbers;
 use std::path::Path;
 
 use control_api::{
-    CheckFinding, CheckReport, Counts, Issue, JobState, LunState, Pool, Problem, RedundancyState,
+    CheckFinding, CheckReport, Counts, Issue, JobState, LunState, Pool, PoolMoves, Problem, RedundancyState,
     RequestMemory, Severity, Status, Verdict,
 };
 use observe::Inspect;
@@ -93,6 +93,9 @@ impl Node {
         let cluster = self.cluster_show().await.ok();
         issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));
+        if self.config.with(|config| config.policy.pool_moves != PoolMoves::Manual) {
+            issues.extend(cluster.iter().flat_map(|cluster| health_rules::of_kept_pools(cluster, &pools)));
+        }
         issues.extend(self.findings_of_names());
         issues.extend(self.client_issues(&sessions, &shares_here, &portals));
         issues.extend(self.findings.issues(self.uptime_seconds(), &self.name()));

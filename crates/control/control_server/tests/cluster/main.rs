@@ -14,3 +14,4 @@ mod shared;
 mod takeover;
 mod unfenced;
 mod world;
+mod write_caches;
