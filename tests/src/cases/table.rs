@@ -230,7 +230,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "cached-lun",
-        about: "LUNs whose writes are kept in memory, with overflow and without: counters, a full cache, the file never written, kill -9",
+        about: "LUNs whose writes are kept in memory, with overflow and without: counters, a full cache, the file never written, kill -9; moved in a cluster when that is agreed to",
         ci: true,
         guest: false,
         run: cached_lun::run,

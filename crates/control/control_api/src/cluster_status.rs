@@ -188,12 +188,16 @@ pub struct ClusterStatus {
 }
 
 /// How a node is paused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodePause {
     /// It gives away the pools that it has, too.
     #[serde(default)]
     pub drain: bool,
+    /// The node's name, repeated; needed when it gives pools away and hosts lose by that what they have written to LUNs with
+    /// `write_cache_in`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// Where a pool is to go.
@@ -202,4 +206,7 @@ pub struct NodePause {
 pub struct PoolMove {
     /// The node.
     pub node: String,
+    /// The pool's name, repeated; needed when hosts lose by the move what they have written to LUNs with `write_cache_in`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }

@@ -37,7 +37,7 @@ pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
 pub use found_disk::{DiskContent, FoundDisk};
 pub use iscsi::{BeginForwarding, IscsiBackend, ServedBy, ServedLun, Targets};
-pub(crate) use iscsi::{FlowOn, HELD_ELSEWHERE, ImageNow, QueueOf};
+pub(crate) use iscsi::{CacheRoom, FlowOn, HELD_ELSEWHERE, ImageNow, QueueOf};
 pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner, Whose};
 pub(crate) use ownership::{another_nodes, is_followed};
 pub(crate) use smb::{Remote, ShareTotals, SmbAdministration};

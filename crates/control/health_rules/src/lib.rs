@@ -24,6 +24,7 @@ mod etcd;
 mod file;
 pub mod fuzz;
 mod headline;
+mod kept_pools;
 mod lost_writes;
 mod parts;
 mod reservations;
@@ -42,6 +43,7 @@ pub use cluster::{of_clock, of_gate, of_nodes, of_nodes_away, of_nodes_seen, of_
 pub use code::FindingCode;
 pub use file::{FileError, MAX_FILE_BYTES, read, write};
 pub use headline::{Known, headline, sort};
+pub use kept_pools::of_kept_pools;
 pub use lost_writes::of_lost_writes;
 pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
 pub use reservations::of_reservations;

@@ -57,6 +57,14 @@ struct State {
     next: u64,
 }
 
+impl State {
+    /// Bytes that are not put by.
+    fn left(&self) -> u64 {
+        let put: u64 = self.members.values().map(|member| member.put_by).sum();
+        self.total.saturating_sub(put)
+    }
+}
+
 struct Member {
     put_by: u64,
     limit: u64,
@@ -126,6 +134,12 @@ impl Budget {
         self.0.state.lock().total
     }
 
+    /// Bytes that no cache has put by for itself.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.0.state.lock().left()
+    }
+
     /// Bytes in use now.
     #[must_use]
     pub fn used(&self) -> u64 {
@@ -135,8 +149,7 @@ impl Budget {
     /// A cache that may have up to `limit` bytes, `put_by` of which are its own whether it uses them or not.
     pub(crate) fn join(&self, put_by: u64, limit: u64) -> Result<Share, NoRoom> {
         let mut state = self.0.state.lock();
-        let put: u64 = state.members.values().map(|member| member.put_by).sum();
-        let left = state.total.saturating_sub(put);
+        let left = state.left();
         if put_by > left {
             return Err(NoRoom { wanted: put_by, left });
         }
@@ -231,6 +244,11 @@ impl Share {
         drop(state);
         able.sort_by_key(|(of_all, id, _)| Reverse((*of_all, *id)));
         able.into_iter().map(|(_, id, evict)| (id, evict)).collect()
+    }
+
+    /// Wakes those who wait for memory, to look again.
+    pub(crate) fn wake(&self) {
+        self.shared.freed.notify_waiters();
     }
 
     /// Told when memory was given back, also before this is awaited.

@@ -310,6 +310,7 @@ impl Inner {
         let mut has_waited = false;
         loop {
             let freed = self.share.freed();
+            self.still()?;
             let short = match self.share.take(bytes) {
                 Ok(taken) => {
                     let used = self.share.used();
@@ -345,7 +346,7 @@ impl Inner {
             Short::Own => "all the memory that it may have is in use",
             Short::All => "the memory of all write caches of the node is in use",
         };
-        match (&self.overflow, self.problem.lock().clone()) {
+        match (&self.overflow, self.problem.lock().as_ref().map(|problem| problem.why.clone())) {
             (None, _) => format!("{memory}, and it has no overflow file"),
             (Some(_), Some(problem)) => format!("{memory}, and nothing goes to its overflow file: {problem}"),
             (Some(_), None) if short == Short::All => format!("{memory}, and others hold it"),
@@ -365,7 +366,10 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         shard_runtime::detach(async move {
-            while inner.share.is_tight() && inner.evict_here().await.is_ok_and(|freed| freed > 0) {}
+            while !inner.has_ended()
+                && inner.share.is_tight()
+                && inner.evict_here().await.is_ok_and(|freed| freed > 0)
+            {}
             inner.ahead.store(false, Ordering::Release);
         });
     }

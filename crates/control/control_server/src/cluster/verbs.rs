@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use cluster_store::keys::{NodeId, PoolId};
-use cluster_store::values::NodeVerb;
 use control_api::{Code, Problem};
 
-use super::{By, Cluster};
+use super::Cluster;
 
 /// It is looked so often whether other nodes can know of something, for so long.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -32,22 +31,12 @@ impl Cluster {
         })
     }
 
-    /// Pauses a node, or drains it, or neither; another node than this one is asked to.
-    pub(crate) async fn set_mode(
-        &self,
-        node: &str,
-        paused: bool,
-        draining: bool,
-        by: &By,
-    ) -> Result<(), Problem> {
-        let number = self.number_of(node)?;
-        if number != self.me {
-            return self.ask_node(number, by, NodeVerb::Mode { paused, draining }).await.map(drop);
-        }
-        self.set_own_mode(paused, draining).await
+    /// Whether this is the node itself.
+    pub(crate) fn is_me(&self, node: NodeId) -> bool {
+        node == self.me
     }
 
-    /// The same for this node. Ends when the other nodes can know of it: who is drained next finds this one paused.
+    /// Pauses this node, or drains it, or neither. Ends when the other nodes can know of it: who is drained next finds this one paused.
     pub(crate) async fn set_own_mode(&self, paused: bool, draining: bool) -> Result<(), Problem> {
         if paused {
             self.refuse_last(draining)?;

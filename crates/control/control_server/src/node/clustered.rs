@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster_store::values::NodeVerb;
-use control_api::{ClusterPool, ClusterPoolState, ClusterStatus, Code, Done, PoolCreate, Problem};
+use control_api::{ClusterPool, ClusterPoolState, ClusterStatus, Code, PoolCreate, Problem};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -310,30 +310,6 @@ impl Node {
         Ok(shown)
     }
 
-    /// Lets a node take no pools, and give away those that it has when it is drained.
-    ///
-    /// # Errors
-    /// On a node of its own; when there is no such node, or it does not answer.
-    pub(crate) async fn node_pause(&self, node: &str, drain: bool, by: &By) -> Result<Done, Problem> {
-        self.cluster()?.set_mode(node, true, drain, by).await?;
-        Ok(Done::new(if drain {
-            format!(
-                "Node {node} takes no pools, and gives away those that it has; `holdfast cluster status` says when it has none."
-            )
-        } else {
-            format!("Node {node} takes no pools; it keeps those that it has.")
-        }))
-    }
-
-    /// Lets a node take pools again.
-    ///
-    /// # Errors
-    /// As [`Node::node_pause`].
-    pub(crate) async fn node_resume(&self, node: &str, by: &By) -> Result<Done, Problem> {
-        self.cluster()?.set_mode(node, false, false, by).await?;
-        Ok(Done::new(format!("Node {node} takes pools again.")))
-    }
-
     /// Takes what the cluster keeps of pools that it does not have any more, and that this node had last: what is left when etcd was away at the end of
     /// an export or a deletion.
     ///
@@ -357,13 +333,13 @@ impl Node {
     /// Does what somebody has asked another node for, and that one this node.
     async fn obey(&self, through: String, by: By, verb: NodeVerb) -> Result<String, Problem> {
         let (operation, object, done) = match verb {
-            NodeVerb::Move { pool, to } => {
+            NodeVerb::Move { pool, to, discards } => {
                 let name = self.pool_name(pool.0).unwrap_or_else(|| pool.to_string());
-                let done = self.move_own(pool.0, &name, &to.to_string()).await;
+                let done = self.move_own((pool.0, &name), &to.to_string(), discards).await;
                 ("pool_move", format!("{name} to node {to}"), done)
             }
-            NodeVerb::Mode { paused, draining } => {
-                let done = self.cluster()?.set_own_mode(paused, draining).await;
+            NodeVerb::Mode { paused, draining, discards } => {
+                let done = self.set_own_mode((paused, draining, discards)).await;
                 let what = if draining { "drain" } else { "pause" };
                 (if paused { "node_pause" } else { "node_resume" }, what.to_owned(), done)
             }

@@ -50,7 +50,13 @@ impl Node {
     fn summary_of(&self, info: &PoolInfo) -> Pool {
         let load = self.pool_loads.of(info.guid);
         let pool = summary(info);
-        Pool { load, stays: self.why_stays(info.guid, info), forecast: self.forecast_of(&pool), ..pool }
+        Pool {
+            load,
+            stays: self.why_stays(info.guid, info),
+            discards: self.discards_of(Some(info.guid)),
+            forecast: self.forecast_of(&pool),
+            ..pool
+        }
     }
 
     /// A pool with its parts.
@@ -97,5 +103,6 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         load: None,
         forecast: None,
         stays: None,
+        discards: Vec::new(),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use control_api::{
-    CheckFinding, CheckReport, ClusterStatus, Counts, Issue, JobState, LunState, Pool, Problem,
+    CheckFinding, CheckReport, ClusterStatus, Counts, Issue, JobState, LunState, Pool, PoolMoves, Problem,
     RedundancyState, RequestMemory, Severity, Status, Verdict,
 };
 use observe::Inspect;
@@ -116,6 +116,9 @@ impl Node {
         issues.extend(self.backends.disks.shut().iter().map(|(disk, why)| health_rules::of_gate(disk, why)));
         issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));
+        if self.config.with(|config| config.policy.pool_moves != PoolMoves::Manual) {
+            issues.extend(cluster.iter().flat_map(|cluster| health_rules::of_kept_pools(cluster, &pools)));
+        }
         issues.extend(self.findings_of_names());
         issues.extend(self.client_issues(&sessions, &shares_here, &portals));
         issues.extend(self.findings.issues(self.uptime_seconds(), &self.name()));

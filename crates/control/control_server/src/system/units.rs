@@ -5,6 +5,7 @@ mod cached;
 mod file;
 mod held;
 mod medium;
+mod overflow_file;
 mod reserved;
 mod shared;
 #[cfg(test)]
@@ -38,7 +39,7 @@ use self::views::view;
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
-use crate::backend::{Current, FlowOn, ImageNow, QueueOf, ServedLun, VolumeHandle, Work};
+use crate::backend::{CacheRoom, Current, FlowOn, ImageNow, QueueOf, ServedLun, VolumeHandle, Work};
 
 /// How long is waited, when the service stops, for what is under way at a pool.
 const TURNS_WAIT: Duration = Duration::from_secs(10);
@@ -151,7 +152,11 @@ impl SystemUnits {
         let (source, name) = (self.source(lun, &volume), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
+        let (swept, store) = (self.to_be_swept(lun, &volume), volume.store());
         let opened = self.shards.run(volume.shard(), move || async move {
+            if let Some((folder, known)) = swept {
+                overflow_file::sweep(&*store, &folder, &known).await;
+            }
             let mut medium = match source.open(&served, kept).await {
                 Ok(medium) => medium,
                 Err(failed) => return Ok(Err(failed)),
@@ -290,6 +295,7 @@ impl SystemUnits {
             end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             let closing = move || async move {
+                disk.cached_goes();
                 let lost = unit.close().await;
                 disk.close().await;
                 Ok(lost)
@@ -448,6 +454,10 @@ impl UnitBackend for SystemUnits {
 
     fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
         self.caches_now()
+    }
+
+    fn cache_room(&self) -> Option<CacheRoom> {
+        Some(self.cache_room_now())
     }
 
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {

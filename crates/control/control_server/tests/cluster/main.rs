@@ -15,3 +15,4 @@ mod shared;
 mod takeover;
 mod unfenced;
 mod world;
+mod write_caches;

@@ -27,6 +27,7 @@ pub(crate) fn pool(state: PoolState) -> Pool {
         load: None,
         forecast: None,
         stays: None,
+        discards: Vec::new(),
         epoch: 0,
     }
 }

@@ -338,8 +338,16 @@ impl Disk {
         self.cached.lock().as_ref().map(|(cached, _)| cached.now())
     }
 
+    /// What keeps writes from it is given up from now on: nobody waits for room in it, and nothing is found there any more.
+    pub(super) fn cached_goes(&self) {
+        if let Some((cached, _)) = &*self.cached.lock() {
+            cached.cache.stop();
+        }
+    }
+
     /// Nobody uses it any more here; its files are held until [`Disk::let_go`].
     fn stops(&self) {
+        self.cached_goes();
         let cached = self.cached.lock().take();
         drop(cached);
         let stopped = self.image.lock().take();
