@@ -294,7 +294,9 @@ fn is_limited(url: &str, when: &str) -> Result {
     let mut before = 0;
     for count in counts {
         // What was counted late is missing in the interval before.
-        ensure(before + count <= 2 * most, || format!("{when} a maximum of {LIMIT} let through {intervals}"))?;
+        ensure(before + count <= 2 * most, || {
+            format!("{when} a maximum of {LIMIT} let through {intervals}")
+        })?;
         before = count;
     }
     Ok(())

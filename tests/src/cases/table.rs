@@ -433,7 +433,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "smb-kill",
-        about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9",
+        about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9 and limits come and go",
         ci: true,
         guest: true,
         run: smb_guest::kill,
