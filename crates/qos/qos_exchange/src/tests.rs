@@ -1,3 +1,5 @@
+//! What is said arrives as it was, whole or not at all, and any bytes may come.
+
 use proptest::prelude::*;
 
 use super::*;
