@@ -233,15 +233,14 @@ impl Share {
         member.used > member.limit / 8 * 7 || of_all > for_all / 8 * 7 && member.of_all() > 0
     }
 
-    /// Those that have some of what is for all and can give it back, those that have most first.
-    pub(crate) fn heaviest(&self) -> Vec<(u64, Arc<dyn Evict>)> {
-        let state = self.shared.state.lock();
-        let others = state.members.iter().filter(|(_, member)| member.of_all() > 0);
-        let mut able: Vec<_> = others
-            .filter_map(|(id, member)| Some((member.of_all(), *id, member.evict.as_ref()?.upgrade()?)))
-            .collect();
-        // Let go of before the last `Arc` of one may end here, which wants it.
-        drop(state);
+    /// Those that have some of what is for all and can give it back, those that have most first. None of them is kept by that: one that ends
+    /// is not held up by those who look for room.
+    pub(crate) fn heaviest(&self) -> Vec<(u64, Weak<dyn Evict>)> {
+        let mut able: Vec<_> = {
+            let state = self.shared.state.lock();
+            let others = state.members.iter().filter(|(_, member)| member.of_all() > 0);
+            others.filter_map(|(id, member)| Some((member.of_all(), *id, member.evict.clone()?))).collect()
+        };
         able.sort_by_key(|(of_all, id, _)| Reverse((*of_all, *id)));
         able.into_iter().map(|(_, id, evict)| (id, evict)).collect()
     }

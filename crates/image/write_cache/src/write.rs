@@ -16,8 +16,10 @@ use crate::status::add;
 
 /// How often a write that waits for room looks whether the overflow file has some again.
 const TRY_EVERY: Duration = Duration::from_millis(250);
-/// How long a write waits for another cache to bring something to its overflow file: a batch takes a disk less.
-const OTHER_TAKES: Duration = Duration::from_secs(1);
+/// How long a write waits for other caches, all together, to bring something to their overflow files: a batch takes a disk less.
+const OTHERS_TAKE: Duration = Duration::from_secs(1);
+/// How long it waits for its own cache to do so, before others have their turn.
+const OWN_TAKES: Duration = Duration::from_secs(1);
 /// Slabs that are changed before others of the shard have their turn: a whole disk can be discarded by one command.
 const TURN: usize = 1024;
 /// Entries of the order of use that lead nowhere are borne up to so many, or as many as there are blocks.
@@ -377,9 +379,11 @@ impl Inner {
     /// Has something leave memory, here or where most is. Whether something did.
     ///
     /// What others have lies on volumes of theirs: one that is busy is passed over, one whose last try failed has its turn after all the rest, and
-    /// none is waited for longer than a moment. What it has begun goes on, and tells those who wait when it has freed something.
+    /// all of them are waited for no longer than a moment. What one has begun goes on, and tells those who wait when it has freed something.
     async fn make_room(self: &Arc<Self>, short: Short) -> bool {
         let heaviest = if short == Short::All { self.share.heaviest() } else { Vec::new() };
+        let until = Instant::now() + OTHERS_TAKE;
+        let own = async || shard_runtime::timeout(OWN_TAKES, self.evict_here()).await.and_then(Result::ok);
         let mut has_tried = false;
         for wanted in [Ability::Ready, Ability::Failed] {
             for (id, other) in &heaviest {
@@ -387,10 +391,13 @@ impl Inner {
                     if std::mem::replace(&mut has_tried, true) {
                         continue;
                     }
-                    self.evict_here().await.ok()
-                } else if other.ability() == wanted {
-                    let evicted = shard_runtime::timeout(OTHER_TAKES, Arc::clone(other).evict()).await;
-                    evicted.and_then(Result::ok)
+                    own().await
+                } else if let Some(other) = other.upgrade().filter(|other| other.ability() == wanted) {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        continue;
+                    }
+                    shard_runtime::timeout(left, other.evict()).await.and_then(Result::ok)
                 } else {
                     None
                 };
@@ -399,7 +406,7 @@ impl Inner {
                 }
             }
             let is_last = self.overflow.is_some() && !std::mem::replace(&mut has_tried, true);
-            if is_last && self.evict_here().await.is_ok_and(|freed| freed > 0) {
+            if is_last && own().await.is_some_and(|freed| freed > 0) {
                 return true;
             }
         }

@@ -257,6 +257,13 @@ pub trait Holder: Send + Sync {
     /// A lease that the open shares is broken: tell the client. Only one of the opens that share it is called.
     fn break_lease(&self, open: OpenId, change: LeaseBreak);
 
+    /// The open is about to be closed from outside. Ends when nothing of it is under way any more that this file system does not know of, as
+    /// at the disk in its file: who takes its place is let in after that.
+    fn closes(&self, open: OpenId) -> Closes<'_> {
+        let _ = open;
+        Box::pin(std::future::ready(()))
+    }
+
     /// The open was closed from outside: by an administrator, or as a disconnected durable open in somebody's way.
     fn closed(&self, open: OpenId);
 
@@ -276,6 +283,9 @@ pub trait Holder: Send + Sync {
 
 /// The future of [`Holder::keep_record`].
 pub type Kept<'a> = Pin<Box<dyn Future<Output = std::result::Result<(), NtStatus>> + 'a>>;
+
+/// The future of [`Holder::closes`].
+pub type Closes<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A holder that ignores everything: for opens that nobody caches.
 #[derive(Clone, Copy, Debug, Default)]

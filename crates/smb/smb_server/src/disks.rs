@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use aligned_buffer::SharedBuf;
 use file_store::FileId;
-use qos_gate::Kind;
+use qos_gate::{Flow, Kind};
 use smb_files::FileSystem;
 use smb_protocol::{Guid, NtStatus};
 
@@ -65,30 +65,38 @@ pub trait SharedDisk: Send + Sync {
     /// What the disk is now.
     fn facts(&self) -> DiskFacts;
 
-    /// What a command moves on the medium, for its turn at the volume; `None` for one that only asks or reserves.
+    /// What a command says that it moves on the medium, to be counted; `None` for one that only asks or reserves.
     fn moves(&self, cdb: &[u8]) -> Option<(Kind, u64)>;
 
-    /// Carries a command out as one of the open's initiator. `data` are all that came with it, and `limit` is what there is room for. `None`:
-    /// it was aborted and is not answered.
+    /// Carries a command out as one of the open's initiator. `data` are all that came with it, and `limit` is what there is room for. Each of
+    /// its steps waits for its turn in `flow`. `None`: it was aborted and is not answered.
     ///
     /// # Errors
     /// INVALID_HANDLE without an initiator, INVALID_PARAMETER when the data are not as many as the command writes, or there is no room for
-    /// what it reads: it was not carried out then.
+    /// what it reads: it was not carried out then. FILE_CLOSED when the open is closed meanwhile, and FILE_NOT_AVAILABLE when the disk is on its
+    /// way to another node, or its volume away: it is to be asked for once more.
     fn execute<'a>(
         &'a self,
         cdb: &'a [u8],
         data: SharedBuf,
         limit: u32,
+        flow: Option<Arc<Flow>>,
     ) -> DiskFuture<'a, Result<Option<DiskAnswer>, NtStatus>>;
 
     /// Gives the disk a larger size in bytes; initiators hear of it.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// INVALID_PARAMETER for a size that no disk has or that would make it smaller, and why else that cannot be; FILE_CLOSED and
+    /// FILE_NOT_AVAILABLE as for a command.
     fn grow(&self, size: u64) -> DiskFuture<'_, Result<(), NtStatus>>;
 
-    /// Ends the open's use of the disk; the last open of a file ends the disk, and the file is anybody's then.
+    /// Ends the open's use of the disk: what it has under way has ended when this does. The last open of a file ends the disk, and the file is
+    /// anybody's then.
     fn close(&self) -> DiskFuture<'_, ()>;
+
+    /// The open goes with its volume, to another node: what it has under way is answered as it ends by itself, or when the disk goes, and after
+    /// that its use of the disk ends.
+    fn release(&self) -> DiskFuture<'_, ()>;
 }
 
 /// Who serves shared disks.

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use byte_codec::DecodeError;
 use file_store::{StateChange, StoreErrorKind};
+use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use smb_files::FileSystem;
 use smb_protocol::NtStatus;
@@ -21,6 +23,9 @@ use crate::replay::Sequence;
 use crate::share::Share;
 use crate::shared::Shared;
 use crate::tree::{Disk, Target, Tree};
+
+/// So many disks are opened at a time.
+const AT_A_TIME: usize = 16;
 
 /// What came back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +43,10 @@ pub struct Restored {
 /// When the rows cannot be read, or those that are given up cannot be removed.
 pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<Restored, NtStatus> {
     let store = files.store();
+    if let Err(error) = files.forget_disks_that_are_gone().await {
+        // They go the next time; nobody looks at them meanwhile.
+        tracing::warn!(%error, "rows of shared virtual disks whose files are gone stay");
+    }
     let rows =
         store.state_scan(TABLE, &[]).await.map_err(|error| smb_files::FileError::from(error).status)?;
     let mut result = Restored::default();
@@ -53,6 +62,10 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
                     // Of another volume: two clients would reach each other's file under it.
                     (_, Some(_)) => gone.push((stored.key, "another open has its identifier")),
                 }
+            }
+            Err(DecodeError::Unsupported(version)) => {
+                // What it says is left to a node that knows it.
+                tracing::warn!(key = ?stored.key, version, "a persistent open of a newer release is kept: its client comes back where that runs");
             }
             _ => gone.push((stored.key, "its row is damaged")),
         }
@@ -75,13 +88,7 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
             }
         }
     }
-    for id in disks {
-        let Some(open) = shared.opens.find(id) else { continue };
-        if let Err(status) = disk_of(shared, &open).await {
-            // Its first request tries again, and nobody else gets the file meanwhile.
-            tracing::error!(persistent = id, %status, "a shared virtual disk cannot be opened again yet");
-        }
-    }
+    open_disks(shared, disks);
     // They had to come back first: closing is what removes a file that was to go with its last open.
     for open in shared.opens.of_gone_users(&*shared.parts.directory).iter().filter(|open| open.is_of(files)) {
         tracing::warn!(persistent = open.id.persistent, user = %open.user, "a persistent open is closed: its user is gone or disabled");
@@ -105,6 +112,30 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
         }
     }
     Ok(result)
+}
+
+/// Opens the disks of opens that have come back, while their clients may come: a request that is quicker opens its own, and one whose disk
+/// could not be opened tries again. Other opens of the file are kept away by that of the disk.
+fn open_disks(shared: &Arc<Shared>, opens: Vec<u64>) {
+    if opens.is_empty() {
+        return;
+    }
+    let Some(table) = shared.opens.table().upgrade() else { return };
+    let shared = Arc::clone(shared);
+    table.run(Box::new(move || {
+        Box::pin(async move {
+            let opening = opens.into_iter().map(async |id| {
+                let Some(open) = shared.opens.find(id) else { return };
+                match disk_of(&shared, &open).await {
+                    Ok(_) | Err(NtStatus::FILE_CLOSED) => {}
+                    Err(status) => {
+                        tracing::warn!(persistent = id, %status, "a shared virtual disk cannot be opened again yet");
+                    }
+                }
+            });
+            futures_util::stream::iter(opening).buffer_unordered(AT_A_TIME).collect::<Vec<()>>().await;
+        })
+    }));
 }
 
 fn open_of(

@@ -363,6 +363,9 @@ fn operations_are_refused_as_specified() {
         (Operation::GET_DISK_INFO, 71, NtStatus::BUFFER_TOO_SMALL),
         (Operation::SCSI, 51, NtStatus::INVALID_PARAMETER),
         (Operation::VALIDATE_DISK, 16, NtStatus::BUFFER_TOO_SMALL),
+        (Operation::META_OPERATION_START, 15, NtStatus::BUFFER_TOO_SMALL),
+        (Operation::META_OPERATION_QUERY_PROGRESS, 15, NtStatus::BUFFER_TOO_SMALL),
+        (Operation::QUERY_SAFE_SIZE, 15, NtStatus::BUFFER_TOO_SMALL),
     ] {
         assert_eq!(one.control(id, sync, &short(operation), room), Err(expected), "{operation:?}");
     }

@@ -142,6 +142,7 @@ impl Core {
                 // Whoever serves the disk has the file for itself alone.
                 disk_in_the_way |= other.disk;
                 violation = true;
+                protected |= other.is_detached() && other.durability() == Durability::Persistent;
             }
             if conflict((other.granted, other.share_access), mine) {
                 violation = true;

@@ -107,13 +107,13 @@ impl OpenRecord {
     /// Decodes it from bytes.
     ///
     /// # Errors
-    /// When they are not whole, of another version, or have something behind them.
+    /// When they are not whole, or have something behind them; [`DecodeError::Unsupported`] when they are of another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
         let disk = match r.u16()? {
             VERSION => false,
             DISK_VERSION => true,
-            _ => return Err(DecodeError::Invalid("version of an open's record")),
+            version => return Err(DecodeError::Unsupported(u32::from(version))),
         };
         let flags = r.u16()?;
         let has = |bit: u16| flags & bit != 0;

@@ -49,14 +49,14 @@ pub(crate) async fn run(
     let contexts = Contexts::of(&request, call.dialect())?;
     let opens = &call.conn.shared.opens;
     if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
-        let open = reconnect::run(call, session, tree, &request, &contexts)?;
-        return reconnect::answer(call, &open, None, &contexts).await;
+        let open = reconnect::run(call, session, tree, &request, &contexts).await?;
+        return reconnect::answer_taken_up(call, session, &open, &contexts).await;
     }
     if request.impersonation.0 > 3 {
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
     }
     if let Some(durable) = &contexts.durable_v2
-        && let Some(open) = reconnect::replayed(call, session, tree, &request, &contexts, durable)?
+        && let Some(open) = reconnect::replayed(call, session, tree, &request, &contexts, durable).await?
     {
         // The first one may have been dropped with its connection before it came so far.
         persistence::save(&open).await?;

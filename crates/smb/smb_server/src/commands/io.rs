@@ -63,13 +63,19 @@ pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outco
             return Ok(Outcome { status, body: Body::Read(buf) });
         }
     };
-    let permit = turn::turn(call, session, &open, Kind::Read, u64::from(length)).await?;
+    let permit = match &open.disk {
+        Some(_) => None,
+        None => turn::turn(call, session, &open, Kind::Read, u64::from(length)).await?,
+    };
     let _counted = call.sequenced(&open)?;
     let mut tail = IoBuf::new(HEADROOM + length as usize);
     let mut buf = tail.split_to(HEADROOM);
     let read = async {
         match &open.disk {
-            Some(_) => shared_disk::read(&call.conn.shared, &open, offset, tail).await.map_err(Outcome::from),
+            Some(_) => {
+                let of = (&*open, shared_disk::flow(call, session, &open));
+                shared_disk::read(&call.conn.shared, of, offset, tail).await.map_err(Outcome::from)
+            }
             None => file.read(offset, tail).await.map_err(Outcome::from),
         }
     };
@@ -104,7 +110,10 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
             return Ok(Outcome::ok(Body::Written(len as u32)));
         }
     };
-    let permit = turn::turn(call, session, &open, Kind::Write, len as u64).await?;
+    let permit = match &open.disk {
+        Some(_) => None,
+        None => turn::turn(call, session, &open, Kind::Write, len as u64).await?,
+    };
     let _counted = call.sequenced(&open)?;
     // A client that comes back with another session is let in when this has ended: what it sends again comes after it.
     let _writing = call.session()?.begin_write()?;
@@ -115,7 +124,8 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
     };
     let flags = smb_files::WriteFlags { write_through: request.flags.contains(WriteFlags::WRITE_THROUGH) };
     if open.disk.is_some() {
-        let write = shared_disk::write(&call.conn.shared, &open, request.offset, data);
+        let of = (&*open, shared_disk::flow(call, session, &open));
+        let write = shared_disk::write(&call.conn.shared, of, request.offset, data);
         let count =
             counted(call, (session, &open), (IoKind::Write, permit), |count| *count as usize, write).await?;
         return Ok(Outcome::ok(Body::Written(count)));
@@ -136,7 +146,10 @@ pub(crate) async fn flush(call: &mut Call<'_>, session: &Session) -> Result<Outc
     if let Thing::File(file) = &open.thing {
         let _counted = call.sequenced(&open)?;
         match &open.disk {
-            Some(_) => shared_disk::flush(&call.conn.shared, &open).await?,
+            Some(_) => {
+                let of = (&*open, shared_disk::flow(call, session, &open));
+                shared_disk::flush(&call.conn.shared, of).await?;
+            }
             None => file.flush().await?,
         }
     }

@@ -21,7 +21,7 @@ use crate::session::Session;
 use crate::tree::Tree;
 
 /// DHnC, DH2C.
-pub(crate) fn run(
+pub(crate) async fn run(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
@@ -77,6 +77,7 @@ pub(crate) fn run(
         }
         return Err(NtStatus::ACCESS_DENIED);
     }
+    shared_disk::comes_back(&call.conn.shared, &open, contexts).await?;
     take_up(call, session, tree, &open)
 }
 
@@ -124,6 +125,20 @@ fn same_caching(call: &Call<'_>, open: &Open, contexts: &Contexts<'_>) -> Result
     })
 }
 
+/// The answer to a CREATE that takes an open up. Without one the open waits on: its client knows nothing of having it, and comes again.
+pub(crate) async fn answer_taken_up(
+    call: &Call<'_>,
+    session: &Session,
+    open: &Arc<Open>,
+    contexts: &Contexts<'_>,
+) -> Result<Outcome, Outcome> {
+    let answered = answer(call, open, None, contexts).await;
+    if answered.is_err() && session.remove_open(open.id.volatile).is_some() {
+        call.conn.shared.opens.leave(open, true);
+    }
+    answered
+}
+
 /// The answer to a CREATE for an open that is there. `again` is the oplock that a replay asks for: it is told of no more
 /// caching than it asks for (as Windows), and of no more than there is.
 pub(crate) async fn answer(
@@ -161,7 +176,7 @@ pub(crate) async fn answer(
 }
 
 /// A CREATE whose name for the open is known already: the answer was lost, or it is an error.
-pub(crate) fn replayed(
+pub(crate) async fn replayed(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
@@ -189,6 +204,7 @@ pub(crate) fn replayed(
         if !same_caching(call, &open, contexts)? || !same_name(request, &open)? {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        shared_disk::comes_back(&call.conn.shared, &open, contexts).await?;
         return take_up(call, session, tree, &open).map(Some);
     }
     if open.tree.id != tree.id {

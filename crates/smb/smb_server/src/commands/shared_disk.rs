@@ -4,8 +4,10 @@
 //! Reads and writes are SCSI commands of the open's initiator like those of the tunnel: reservations hold for all of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aligned_buffer::{IoBuf, SharedBuf};
+use qos_gate::Flow;
 use rsvd_protocol::NAME_SUFFIX;
 use rsvd_protocol::open::{DiskProperties, OpenDevice, Originator};
 use rsvd_protocol::scsi::{Sensed, SrbStatus};
@@ -18,12 +20,13 @@ use smb_protocol::fsctl::FsctlCode;
 use smb_protocol::utf16::utf16;
 use smb_protocol::{Dialect, NtStatus};
 
-use super::Call;
 use super::contexts::Contexts;
+use super::{Call, turn};
 use crate::config::ShareKind;
 use crate::disks::{DiskAnswer, DiskFacts, DiskFile, SharedDisk};
 use crate::open::disk::DiskOpen;
 use crate::open::{Open, Thing};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::tree::Target;
 
@@ -33,6 +36,9 @@ pub(super) const SERVER: rsvd_protocol::Version = rsvd_protocol::Version::V2;
 const EXTENSION: &str = ".VHDX";
 /// What the specification's servers leave for a read or write of nobody (3.2.5.3, endnote 12).
 const OF_NOBODY: [u8; 20] = [0xf0, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// How long a read or write waits before it asks once more, where the disk has no room for its command.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// What a CREATE with the context asks for.
 pub(super) struct WantedDisk {
@@ -113,7 +119,9 @@ impl WantedDisk {
         wanted.disk = DiskUse::Disk;
         wanted.disposition = CreateDisposition::OPEN;
         wanted.options |= CreateOptions::NON_DIRECTORY_FILE;
-        wanted.desired_access |= AccessMask::READ_DATA | AccessMask::WRITE_DATA;
+        // A disk is not deleted, and nothing more than its bytes is asked of the file.
+        let asked = wanted.desired_access.without(AccessMask::DELETE | AccessMask::MAXIMUM_ALLOWED);
+        wanted.desired_access = asked | AccessMask::READ_DATA | AccessMask::WRITE_DATA;
         wanted.share_access = ShareAccess::READ | ShareAccess::WRITE;
         wanted.caching = smb_files::CachingRequest::None;
         Ok(())
@@ -135,7 +143,34 @@ pub(crate) async fn disk_of(shared: &Shared, open: &Open) -> Result<Arc<dyn Shar
         path: file.volume_path(),
         initiator: disk.initiator,
     };
-    disk.disk(&*shared.parts.disks, which).await
+    let opened = disk.disk(&*shared.parts.disks, which).await?;
+    if file.is_closed() {
+        // From outside, while the disk was being opened: whoever did that may not have known of it.
+        disk.close().await;
+        return Err(NtStatus::FILE_CLOSED);
+    }
+    Ok(opened)
+}
+
+/// Before an open of a disk is given to its client again: the disk is there, and the client means this open.
+///
+/// # Errors
+/// INVALID_HANDLE for another initiator's, what is wrong with the context, and FILE_NOT_AVAILABLE while the disk cannot be opened: the
+/// client is to come again.
+pub(super) async fn comes_back(
+    shared: &Shared,
+    open: &Open,
+    contexts: &Contexts<'_>,
+) -> Result<(), NtStatus> {
+    let device = contexts.disk.map(OpenDevice::of_request).transpose()?;
+    let Some(disk) = &open.disk else { return Ok(()) };
+    if device.is_some_and(|device| device.initiator() != disk.initiator) {
+        return Err(NtStatus::INVALID_HANDLE);
+    }
+    disk_of(shared, open).await.map(drop).map_err(|status| {
+        tracing::debug!(persistent = open.id.persistent, %status, "SMB reconnection refused: its disk is not there yet");
+        NtStatus::FILE_NOT_AVAILABLE
+    })
 }
 
 /// What the answer to a CREATE says of the disk.
@@ -215,11 +250,12 @@ fn range(opcode: u8, facts: &DiskFacts, offset: u64, len: u64) -> Result<[u8; 16
 /// Reads or writes: the command's data.
 async fn transfer(
     shared: &Shared,
-    open: &Open,
+    (open, flow): (&Open, Option<Arc<Flow>>),
     opcode: u8,
     offset: u64,
     (data, room): (SharedBuf, u32),
 ) -> Result<Option<SharedBuf>, NtStatus> {
+    const TASK_SET_FULL: u8 = 0x28;
     let Some(own) = &open.disk else { return Err(NtStatus::INVALID_PARAMETER) };
     if own.initiator.is_none() {
         return Err(own.keep(Sensed::of(SrbStatus::ABORTED, 2, &OF_NOBODY)));
@@ -233,16 +269,20 @@ async fn transfer(
     if len == 0 {
         return Ok(None);
     }
-    match disk.execute(&cdb, data, room).await? {
-        Some(answer) if answer.status == 0 => Ok(answer.data),
-        answer => Err(failed(own, answer.as_ref())),
+    loop {
+        match disk.execute(&cdb, data.clone(), room, flow.clone()).await? {
+            Some(answer) if answer.status == 0 => return Ok(answer.data),
+            // Clients take an error for a broken disk: it waits outside, which its credits bound, until there is room or the open is closed.
+            Some(answer) if answer.status == TASK_SET_FULL => shard_runtime::sleep(ASK_AGAIN).await,
+            answer => return Err(failed(own, answer.as_ref())),
+        }
     }
 }
 
 /// READ, as many bytes as there is room for.
 pub(super) async fn read(
     shared: &Shared,
-    open: &Open,
+    open: (&Open, Option<Arc<Flow>>),
     offset: u64,
     mut buf: IoBuf,
 ) -> Result<IoBuf, NtStatus> {
@@ -262,7 +302,7 @@ pub(super) async fn read(
 /// WRITE.
 pub(super) async fn write(
     shared: &Shared,
-    open: &Open,
+    open: (&Open, Option<Arc<Flow>>),
     offset: u64,
     data: SharedBuf,
 ) -> Result<u32, NtStatus> {
@@ -272,8 +312,14 @@ pub(super) async fn write(
     Ok(len)
 }
 
+/// Of the flow that a request's command waits in: the disk sees to each turn, as it knows what a command moves.
+pub(super) fn flow(call: &Call<'_>, session: &Session, open: &Open) -> Option<Arc<Flow>> {
+    call.pending.say_long();
+    turn::flow_of(call, session, open)
+}
+
 /// FLUSH: what an initiator has written is durable.
-pub(super) async fn flush(shared: &Shared, open: &Open) -> Result<(), NtStatus> {
+pub(super) async fn flush(shared: &Shared, (open, flow): (&Open, Option<Arc<Flow>>)) -> Result<(), NtStatus> {
     const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let Some(own) = &open.disk else { return Err(NtStatus::INVALID_PARAMETER) };
     if own.initiator.is_none() {
@@ -281,7 +327,7 @@ pub(super) async fn flush(shared: &Shared, open: &Open) -> Result<(), NtStatus> 
         return Ok(());
     }
     let disk = disk_of(shared, open).await?;
-    match disk.execute(&SYNCHRONIZE_CACHE, IoBuf::new(0).freeze(), 0).await? {
+    match disk.execute(&SYNCHRONIZE_CACHE, IoBuf::new(0).freeze(), 0, flow).await? {
         Some(answer) if answer.status == 0 => Ok(()),
         answer => Err(failed(own, answer.as_ref())),
     }

@@ -3,6 +3,7 @@
 //! What fails before an operation begins fails the control; what an operation comes to is in the header of the answer.
 
 use aligned_buffer::IoBuf;
+use observe::IoKind;
 use qos_gate::Kind;
 use rsvd_protocol::disk::{
     Capability, DiskFormat, DiskInfo, DiskType, HandleState, InitialInfo, Support, Validation,
@@ -13,9 +14,10 @@ use rsvd_protocol::tunnel::{Header, Operation};
 use smb_protocol::ioctl::IoctlRequest;
 use smb_protocol::{Dialect, Guid, NtStatus, Wire as _};
 
-use super::shared_disk::{SERVER, are_served, disk_of, sensed};
-use super::{Call, turn};
-use crate::disks::SharedDisk;
+use super::Call;
+use super::io::counted;
+use super::shared_disk::{SERVER, are_served, disk_of, flow, sensed};
+use crate::disks::{DiskAnswer, SharedDisk};
 use crate::open::Open;
 use crate::session::Session;
 
@@ -60,6 +62,7 @@ pub(super) async fn run(
     let Some(own) = &open.disk else { return Err(NtStatus::INVALID_PARAMETER) };
     let (header, payload) = Header::of_request(request.input)?;
     if let Some(status) = header.unknown_to(SERVER) {
+        room(request, 0, NtStatus::BUFFER_TOO_SMALL)?;
         return Ok(header.answer(status, &[]));
     }
     let told = |payload: &[u8]| Ok(header.answer(NtStatus::SUCCESS, payload));
@@ -110,13 +113,22 @@ pub(super) async fn run(
             room(request, ScsiAnswer::SIZE, NtStatus::INVALID_PARAMETER)?;
             scsi(call, session, (open, &*disk), request, (&header, payload)).await
         }
-        Operation::META_OPERATION_START => meta(&*disk, (&header, payload)).await,
+        Operation::META_OPERATION_START => {
+            room(request, 0, NtStatus::BUFFER_TOO_SMALL)?;
+            meta(&*disk, (&header, payload)).await
+        }
         Operation::VHDSET_QUERY_INFORMATION if payload.len() != SetQuery::SIZE => {
             Err(NtStatus::BUFFER_TOO_SMALL)
         }
         // Nothing that has been begun goes on after its answer.
-        Operation::META_OPERATION_QUERY_PROGRESS => Ok(header.answer(NtStatus::NOT_FOUND, &[])),
-        Operation::QUERY_SAFE_SIZE => Ok(header.answer(NtStatus::NOT_SUPPORTED, &[])),
+        Operation::META_OPERATION_QUERY_PROGRESS => {
+            room(request, 0, NtStatus::BUFFER_TOO_SMALL)?;
+            Ok(header.answer(NtStatus::NOT_FOUND, &[]))
+        }
+        Operation::QUERY_SAFE_SIZE => {
+            room(request, 0, NtStatus::BUFFER_TOO_SMALL)?;
+            Ok(header.answer(NtStatus::NOT_SUPPORTED, &[]))
+        }
         // They are about sets, and this is none (3.2.5.5.9).
         _ => Err(NtStatus::INVALID_DEVICE_REQUEST),
     }
@@ -150,21 +162,29 @@ async fn scsi(
     let most = (request.max_output_response as usize).saturating_sub(Header::SIZE + ScsiAnswer::SIZE);
     let limit = wanted.transfer.min(u32::try_from(most).unwrap_or(u32::MAX));
     let moves = disk.moves(wanted.cdb());
-    let permit = match moves {
-        Some((kind, bytes)) => turn::turn(call, session, open, kind, bytes).await?,
-        None => None,
-    };
-    // Whoever had to wait is looked at anew.
-    let _counted = permit.is_some().then(|| call.sequenced(open)).transpose()?;
     let reads = matches!(moves, Some((Kind::Read, _)));
     let _writing = if reads { None } else { Some(call.session()?.begin_write()?) };
     let data = IoBuf::copy_from(data).freeze();
-    let ended = disk.execute(wanted.cdb(), data, limit).await;
-    if let Some(permit) = permit {
-        permit.leave(call.conn.shared.parts.clock.now());
-    }
+    let command = disk.execute(wanted.cdb(), data, limit, flow(call, session, open));
+    let ended = match moves {
+        Some((kind, bytes)) => {
+            let kind = if kind == Kind::Read { IoKind::Read } else { IoKind::Write };
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            let done = |answer: &Option<DiskAnswer>| match answer {
+                Some(answer) if answer.status == 0 => bytes,
+                _ => 0,
+            };
+            counted(call, (session, open), (kind, None), done, command).await
+        }
+        None => {
+            open.tree.share().iter().for_each(|share| share.counters.other());
+            command.await
+        }
+    };
     let answer = match ended {
         Ok(answer) => answer,
+        // It is no answer of the disk: who asks again, as clients do for what is persistent, gets one.
+        Err(status @ (NtStatus::FILE_NOT_AVAILABLE | NtStatus::FILE_CLOSED)) => return Err(status),
         Err(status) => return refused(status),
     };
     let data = answer.as_ref().and_then(|answer| answer.data.as_deref()).unwrap_or_default();
@@ -193,13 +213,16 @@ async fn meta(disk: &dyn SharedDisk, (header, payload): (&Header, &[u8])) -> Res
             if resize.expand_only && resize.size < size {
                 return Err(NtStatus::INVALID_PARAMETER);
             }
-            let status = if resize.shrink_to_safe || resize.size < size {
+            if resize.shrink_to_safe || resize.size < size {
                 // What is on the disk is not known here.
-                NtStatus::NOT_SUPPORTED
-            } else {
-                disk.grow(resize.size).await.err().unwrap_or(NtStatus::SUCCESS)
-            };
-            Ok(header.answer(status, &[]))
+                return Ok(header.answer(NtStatus::NOT_SUPPORTED, &[]));
+            }
+            match disk.grow(resize.size).await {
+                Err(status @ (NtStatus::FILE_NOT_AVAILABLE | NtStatus::FILE_CLOSED)) => Err(status),
+                // Another one was quicker, and made it larger than that.
+                Err(status) if resize.expand_only && disk.facts().size > resize.size => Err(status),
+                grown => Ok(header.answer(grown.err().unwrap_or(NtStatus::SUCCESS), &[])),
+            }
         }
         MetaOperation::CREATE_SNAPSHOT => {
             CreateSnapshot::of_request(data)?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rsvd_protocol::scsi::Sensed;
+use shard_runtime::finish_anyway;
 use smb_protocol::{Guid, NtStatus};
 
 use crate::disks::{DiskFile, SharedDisk, SharedDisks};
@@ -32,14 +33,15 @@ struct Left {
 pub(crate) struct DiskOpen {
     /// The initiator; one without sends no commands.
     pub(crate) initiator: Option<Guid>,
-    held: tokio::sync::Mutex<Held>,
+    /// Locked until whoever opens or closes the disk is done.
+    held: Arc<tokio::sync::Mutex<Held>>,
     left: Mutex<Left>,
 }
 
 impl DiskOpen {
     /// An open whose disk is to be opened.
     pub(crate) fn new(initiator: Option<Guid>) -> Arc<Self> {
-        Arc::new(Self { initiator, held: tokio::sync::Mutex::default(), left: Mutex::default() })
+        Arc::new(Self { initiator, held: Arc::default(), left: Mutex::default() })
     }
 
     /// The disk, opened if it is not yet.
@@ -62,12 +64,30 @@ impl DiskOpen {
         Ok(disk)
     }
 
-    /// Lets go of the disk. To be called before the open's file is closed: others find it free then.
+    /// Lets go of the disk, and ends when nothing of the open is under way there, whoever has closed it. To be called before the open's file
+    /// is closed: others find it free then, and nothing that they write is written over.
     pub(crate) async fn close(&self) {
-        let before = std::mem::replace(&mut *self.held.lock().await, Held::Closed);
-        if let Held::Open(disk) = before {
-            disk.close().await;
-        }
+        let held = Arc::clone(&self.held);
+        // Also when whoever asks goes meanwhile: the next one waits for this.
+        let closing = finish_anyway(async move {
+            let mut held = held.lock_owned().await;
+            if let Held::Open(disk) = std::mem::replace(&mut *held, Held::Closed) {
+                disk.close().await;
+            }
+        });
+        closing.await;
+    }
+
+    /// Lets go of the disk as it goes away with its volume: what is under way there is answered as it ends.
+    pub(crate) async fn release(&self) {
+        let held = Arc::clone(&self.held);
+        let releasing = finish_anyway(async move {
+            let mut held = held.lock_owned().await;
+            if let Held::Open(disk) = std::mem::replace(&mut *held, Held::Closed) {
+                disk.release().await;
+            }
+        });
+        releasing.await;
     }
 
     /// Keeps sense data; the status with which a client is told where it is (3.2.5.3).

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use smb_files::{Granted, Holder, Kept, LeaseBreak, OpenId};
+use smb_files::{Closes, Granted, Holder, Kept, LeaseBreak, OpenId};
 use smb_protocol::access::OplockLevel;
 use smb_protocol::create::lease::LeaseFlags;
 use smb_protocol::file::FileId;
@@ -97,6 +97,16 @@ impl Holder for Link {
             current: change.current,
             new: change.new,
         }));
+    }
+
+    fn closes(&self, _: OpenId) -> Closes<'_> {
+        let found = self.opens.read().upgrade().and_then(|opens| opens.find(self.id.persistent));
+        let disk = found.and_then(|open| open.disk.clone());
+        Box::pin(async move {
+            if let Some(disk) = disk {
+                disk.close().await;
+            }
+        })
     }
 
     fn closed(&self, _: OpenId) {

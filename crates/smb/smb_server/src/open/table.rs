@@ -208,7 +208,7 @@ impl Opens {
             file.release();
         }
         if let Some(disk) = open.disk.clone() {
-            self.table.run(Box::new(move || Box::pin(async move { disk.close().await })));
+            self.table.run(Box::new(move || Box::pin(async move { disk.release().await })));
         }
     }
 

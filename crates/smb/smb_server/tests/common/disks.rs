@@ -1,11 +1,12 @@
 //! Shared disks in memory: what of a SCSI disk the server can be seen with, one for each file that is open so.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use file_store::FileId;
-use qos_gate::Kind;
+use qos_gate::{Flow, Kind};
 use smb_protocol::{Guid, NtStatus};
 use smb_server::{DiskAnswer, DiskFacts, DiskFile, DiskFuture, SharedDisk, SharedDisks};
 
@@ -22,14 +23,41 @@ struct Disk {
 
 type Disks = Arc<Mutex<BTreeMap<FileId, Disk>>>;
 
-/// The disks that are open.
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Opened,
+    Closed,
+    Released,
+}
+
+/// The disks that are open, and what has happened to them.
 #[derive(Default)]
-pub struct MemoryDisks(Disks);
+pub struct MemoryDisks {
+    disks: Disks,
+    /// None can be opened now.
+    pub refuses: AtomicBool,
+    /// What an open has under way takes its time to end.
+    pub lingers: Arc<AtomicBool>,
+    events: Arc<Mutex<Vec<Event>>>,
+}
+
+impl MemoryDisks {
+    pub fn events(&self) -> Vec<Event> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn note(events: &Mutex<Vec<Event>>, event: Event) {
+    events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+}
 
 struct Opened {
     disks: Disks,
     file: FileId,
     initiator: Option<Guid>,
+    lingers: Arc<AtomicBool>,
+    events: Arc<Mutex<Vec<Event>>>,
 }
 
 fn lock(disks: &Disks) -> MutexGuard<'_, BTreeMap<FileId, Disk>> {
@@ -43,11 +71,16 @@ impl SharedDisks for MemoryDisks {
 
     fn open(&self, file: DiskFile) -> DiskFuture<'_, Result<Arc<dyn SharedDisk>, NtStatus>> {
         Box::pin(async move {
-            let mut disks = lock(&self.0);
+            if self.refuses.load(Ordering::SeqCst) {
+                return Err(NtStatus::UNEXPECTED_IO_ERROR);
+            }
+            let mut disks = lock(&self.disks);
             let disk = disks.entry(file.file).or_default();
             disk.opens += 1;
             disk.content.resize(BYTES, 0);
-            let opened = Opened { disks: self.0.clone(), file: file.file, initiator: file.initiator };
+            note(&self.events, Event::Opened);
+            let (disks, events, lingers) = (self.disks.clone(), self.events.clone(), self.lingers.clone());
+            let opened = Opened { disks, file: file.file, initiator: file.initiator, lingers, events };
             Ok(Arc::new(opened) as Arc<dyn SharedDisk>)
         })
     }
@@ -68,6 +101,7 @@ impl SharedDisk for Opened {
         cdb: &'a [u8],
         data: SharedBuf,
         limit: u32,
+        _: Option<Arc<Flow>>,
     ) -> DiskFuture<'a, Result<Option<DiskAnswer>, NtStatus>> {
         Box::pin(async move {
             let mut disks = lock(&self.disks);
@@ -103,14 +137,24 @@ impl SharedDisk for Opened {
         Box::pin(async { Err(NtStatus::NOT_SUPPORTED) })
     }
 
-    fn close(&self) -> DiskFuture<'_, ()> {
-        let mut disks = lock(&self.disks);
-        if let Some(disk) = disks.get_mut(&self.file) {
-            disk.opens -= 1;
-            if disk.opens == 0 {
-                disks.remove(&self.file);
-            }
-        }
+    fn release(&self) -> DiskFuture<'_, ()> {
+        note(&self.events, Event::Released);
         Box::pin(async {})
+    }
+
+    fn close(&self) -> DiskFuture<'_, ()> {
+        Box::pin(async move {
+            if self.lingers.load(Ordering::SeqCst) {
+                shard_runtime::sleep(std::time::Duration::from_millis(200)).await;
+            }
+            let mut disks = lock(&self.disks);
+            if let Some(disk) = disks.get_mut(&self.file) {
+                disk.opens -= 1;
+                if disk.opens == 0 {
+                    disks.remove(&self.file);
+                }
+            }
+            note(&self.events, Event::Closed);
+        })
     }
 }

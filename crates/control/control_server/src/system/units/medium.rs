@@ -124,7 +124,7 @@ struct RowsOfFile {
 
 impl RowsOfFile {
     fn key(&self, key: &[u8]) -> Vec<u8> {
-        [b"file", &self.file.0.to_be_bytes()[..], key].concat()
+        [&smb_files::disk_rows(self.file)[..], key].concat()
     }
 }
 

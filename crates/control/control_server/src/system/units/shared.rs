@@ -9,32 +9,35 @@
 //! The unit is opened with the first open and closed with the last, or when its volume goes away. Its reservations are rows of the volume, by the
 //! number of the file: who opens the disk next finds them, on whichever node.
 
+mod commands;
+mod opened;
+#[cfg(test)]
+mod tests;
 mod told;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use aligned_buffer::SharedBuf;
 use block_device::BlockDevice as _;
 use control_api::{Code, Problem};
 use file_store::FileId;
 use observe::IoTally;
 use parking_lot::Mutex;
-use qos_gate::Kind;
 use scsi_core::{Nexus, ScsiCommand, ScsiDevice as _, TaskAttribute, WireLun};
-use scsi_defs::{Cdb, Effect};
 use scsi_disk::{Group, LogicalUnit, MappedUnit, PortGroup, TargetDevice, UnitConfig};
 use shard_runtime::{Entropy, SystemEntropy, finish_anyway};
 use smb_files::FileSystem;
 use smb_protocol::{Guid, NtStatus};
-use smb_server::{DiskAnswer, DiskFacts, DiskFile, DiskFuture, SharedDisk, SharedDisks};
+use smb_server::{DiskFacts, DiskFile, DiskFuture, SharedDisk, SharedDisks};
 use tcp_service::Throttle;
 use uuid::Uuid;
 use vhdx::{Memory, Mode, Opening};
 
-use self::told::{Data, data_of, status};
+use self::commands::Commands;
+use self::opened::Opened;
+use self::told::status;
 use super::file::{Watch, end_watch, watch};
 use super::medium::{Disk, Source, watch_medium};
 use crate::backend::{OpenVolume, VolumeHandle};
@@ -51,6 +54,11 @@ const TARGET: &str = "iqn.2026-01.io.holdfast:svhdx";
 const ANYWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// The number of each disk.
 const LUN: u16 = 0;
+/// How many disks of a volume are open at most: whoever may write to a share can open those in its files.
+const DISKS_MAX: usize = 1024;
+/// Memory in bytes that a disk takes, besides what its image asks for: the sectors of its table that are its own, what is changed of them, and
+/// the unit.
+const DISK_BYTES: usize = 2 << 20;
 
 /// Numbers of nexuses; their devices have no others.
 static NEXT_NEXUS: AtomicU64 = AtomicU64::new(1);
@@ -82,9 +90,32 @@ struct Parts {
     throttle: Throttle,
 }
 
+/// The memory of a disk, until this is dropped.
+struct Room(Arc<dyn Memory>);
+
+impl Room {
+    fn take(memory: &Arc<dyn Memory>) -> Result<Self, Problem> {
+        if memory.take(DISK_BYTES) {
+            return Ok(Self(memory.clone()));
+        }
+        let told = "there is no memory for one more shared virtual disk now";
+        Err(Problem::new(Code::Unavailable, told))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.give_back(DISK_BYTES);
+    }
+}
+
 /// A disk that is open.
 struct Shared {
     parts: Arc<Parts>,
+    /// Of its file in the volume.
+    path: String,
+    /// Taken while the unit is there.
+    room: Mutex<Option<Room>>,
     shard: usize,
     device: TargetDevice,
     unit: Arc<LogicalUnit>,
@@ -92,6 +123,12 @@ struct Shared {
     watch: Mutex<Option<Watch>>,
     users: Mutex<Users>,
     facts: DiskFacts,
+    /// The size in bytes that was seen last: it is told while the image is opened again.
+    size: AtomicU64,
+    /// Changes of the size under way: they write to the file as commands do, and end with the unit as these do.
+    growing: Commands,
+    /// The unit ends: what it has not carried out is to be asked for again, of whoever has the disk then.
+    ended: AtomicBool,
 }
 
 /// Who has the disk open.
@@ -102,14 +139,6 @@ struct Users {
     initiators: BTreeMap<Guid, (Arc<Nexus>, usize)>,
     /// The volume goes away: there is nothing to be closed any more.
     ended: bool,
-}
-
-/// The disk as one open has it.
-struct Opened {
-    slot: Arc<Slot>,
-    shared: Arc<Shared>,
-    initiator: Option<(Guid, Arc<Nexus>)>,
-    closed: std::sync::atomic::AtomicBool,
 }
 
 impl SharedVirtualDisks {
@@ -163,16 +192,28 @@ impl SharedVirtualDisks {
 
 impl Parts {
     /// Where the disk of a file is, and the volume.
-    fn slot(&self, file: &DiskFile) -> Option<(Arc<Slot>, Arc<dyn VolumeHandle>)> {
+    ///
+    /// # Errors
+    /// FILE_NOT_AVAILABLE when the volume is not served here, INSUFFICIENT_RESOURCES when too many disks of it are open.
+    fn slot(&self, file: &DiskFile) -> Result<(Arc<Slot>, Arc<dyn VolumeHandle>), NtStatus> {
         let mut volumes = self.volumes.lock();
-        let volume = volumes.iter_mut().find(|volume| volume.files.is(&file.files))?;
+        let volume = volumes.iter_mut().find(|volume| volume.files.is(&file.files));
+        let volume = volume.ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
         // Those that nobody has are forgotten.
         volume.disks.retain(|id, slot| *id == file.file || Arc::strong_count(slot) > 1);
-        Some((volume.disks.entry(file.file).or_default().clone(), volume.handle.clone()))
+        if volume.disks.len() >= DISKS_MAX && !volume.disks.contains_key(&file.file) {
+            return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        }
+        Ok((volume.disks.entry(file.file).or_default().clone(), volume.handle.clone()))
+    }
+
+    /// Whether a line may go into the log: whoever may open files can cause these at will.
+    fn may_tell(&self, kind: &'static str) -> bool {
+        self.throttle.admits(kind, ANYWHERE)
     }
 
     async fn open(self: Arc<Self>, file: DiskFile) -> Result<Arc<Opened>, NtStatus> {
-        let (slot, handle) = self.slot(&file).ok_or(NtStatus::FILE_NOT_AVAILABLE)?;
+        let (slot, handle) = self.slot(&file)?;
         let mut place = slot.shared.lock().await;
         // The volume may have gone meanwhile: who takes it away has looked here already, or waits for this.
         if !self.volumes.lock().iter().any(|volume| Arc::ptr_eq(&volume.handle, &handle)) {
@@ -182,20 +223,21 @@ impl Parts {
             Some(shared) => shared.clone(),
             None => {
                 let opened = Arc::clone(&self).open_unit(&file, handle).await.map_err(|problem| {
-                    // Whoever may open files can cause this line at will.
-                    if self.throttle.admits("shared disk refused", ANYWHERE) {
+                    if self.may_tell("shared disk refused") {
                         let (path, reason) = (&file.path, &problem.detail);
                         tracing::info!(path, reason, "a shared virtual disk cannot be opened");
                     }
                     status(&problem)
                 })?;
-                tracing::info!(path = file.path, "a shared virtual disk is open");
+                if self.may_tell("shared disk open") {
+                    tracing::info!(path = file.path, "a shared virtual disk is open");
+                }
                 place.insert(Arc::new(opened)).clone()
             }
         };
         let initiator = shared.enter(file.initiator).await;
         drop(place);
-        Ok(Arc::new(Opened { slot, shared, initiator, closed: false.into() }))
+        Ok(Arc::new(Opened::new(slot, shared, initiator)))
     }
 
     /// Opens a file's image as a unit, on the shard of its volume.
@@ -205,6 +247,7 @@ impl Parts {
         handle: Arc<dyn VolumeHandle>,
     ) -> Result<Shared, Problem> {
         let shard = handle.shard();
+        let room = Room::take(&self.memory)?;
         let (memory, path, id) = (self.memory.clone(), file.path.clone(), file.file);
         let opened = self.shards.run(shard, move || async move {
             let store = handle.store();
@@ -265,8 +308,21 @@ impl Parts {
             disk: Guid(metadata.disk_id.to_bytes_le()),
             ..DiskFacts::default()
         };
-        let (watch, users) = (Mutex::new(Some(watch)), Mutex::default());
-        Ok(Shared { parts: self, shard, device, unit, disk, watch, users, facts })
+        Ok(Shared {
+            parts: self,
+            path: file.path.clone(),
+            room: Mutex::new(Some(room)),
+            shard,
+            device,
+            unit,
+            disk,
+            watch: Mutex::new(Some(watch)),
+            users: Mutex::default(),
+            facts,
+            size: AtomicU64::new(metadata.disk_size),
+            growing: Commands::default(),
+            ended: AtomicBool::new(false),
+        })
     }
 }
 
@@ -327,8 +383,12 @@ impl Shared {
         last
     }
 
-    /// Ends the unit: what runs is waited for, everything is in its place in the file, and the file is anybody's.
+    /// Ends the unit: what runs is waited for, everything is in its place in the file, and the file is anybody's. What has not been carried
+    /// out by then is told to come again: the disk may be at another node.
     async fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.unit.moves();
+        self.growing.end().await;
         let watch = self.watch.lock().take();
         end_watch(watch).await;
         let (unit, disk) = (self.unit.clone(), self.disk.clone());
@@ -339,124 +399,33 @@ impl Shared {
             Ok(())
         };
         if let Err(problem) = self.parts.shards.run(self.shard, closing).await {
-            tracing::warn!(reason = problem.detail, "a shared virtual disk was not closed");
+            tracing::warn!(path = self.path, reason = problem.detail, "a shared virtual disk was not closed");
         }
-        self.device.configure(Vec::new());
+        let room = self.room.lock().take();
+        drop(room);
+    }
+
+    fn say_closed(&self) {
+        if self.parts.may_tell("shared disk closed") {
+            tracing::info!(path = self.path, "a shared virtual disk is closed");
+        }
+    }
+
+    /// Whether the unit ends, or has.
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// The size in bytes now; while the image is opened again, what it was before.
+    fn size(&self) -> u64 {
+        if let Some(image) = self.disk.image() {
+            self.size.store(image.size(), Ordering::Relaxed);
+        }
+        self.size.load(Ordering::Relaxed)
     }
 
     fn bytes(&self, blocks: u64) -> u64 {
         blocks.saturating_mul(u64::from(self.facts.sector))
-    }
-}
-
-impl Opened {
-    /// Ends the open's use, once.
-    async fn leave(slot: Arc<Slot>, shared: Arc<Shared>, initiator: Option<(Guid, Arc<Nexus>)>) {
-        let mut place = slot.shared.lock().await;
-        if shared.leave(initiator.as_ref()) {
-            *place = None;
-            shared.end().await;
-            tracing::info!("a shared virtual disk is closed");
-        }
-    }
-
-    fn leaving(&self) -> Option<impl Future<Output = ()> + use<>> {
-        let first = !self.closed.swap(true, Ordering::AcqRel);
-        first.then(|| Self::leave(self.slot.clone(), self.shared.clone(), self.initiator.clone()))
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        if let Some(leaving) = self.leaving() {
-            let shard = self.shared.shard;
-            tcp_service::Spawner::spawn(
-                &*self.shared.parts.shards,
-                shard,
-                Box::new(move || Box::pin(leaving)),
-            );
-        }
-    }
-}
-
-impl SharedDisk for Opened {
-    fn facts(&self) -> DiskFacts {
-        let image = self.shared.disk.image();
-        let size = image.as_ref().map(|image| image.size());
-        DiskFacts {
-            size: size.unwrap_or_default(),
-            file_size: self.shared.disk.file_size(),
-            is_mounted: size.is_some() && self.shared.disk.problem().is_none(),
-            ..self.shared.facts
-        }
-    }
-
-    fn moves(&self, cdb: &[u8]) -> Option<(Kind, u64)> {
-        let cdb = Cdb::parse(cdb).ok()?;
-        match data_of(&cdb) {
-            Data::In(blocks) => Some((Kind::Read, self.shared.bytes(blocks))),
-            Data::Out(blocks) => Some((Kind::Write, self.shared.bytes(blocks))),
-            Data::Other if cdb.effect == Effect::Write => Some((Kind::Write, 0)),
-            Data::Other => None,
-        }
-    }
-
-    fn execute<'a>(
-        &'a self,
-        cdb: &'a [u8],
-        data: SharedBuf,
-        limit: u32,
-    ) -> DiskFuture<'a, Result<Option<DiskAnswer>, NtStatus>> {
-        Box::pin(async move {
-            let (_, nexus) = self.initiator.as_ref().ok_or(NtStatus::INVALID_HANDLE)?;
-            if let Ok(parsed) = Cdb::parse(cdb) {
-                let fits = match data_of(&parsed) {
-                    Data::In(blocks) => self.shared.bytes(blocks) <= u64::from(limit),
-                    // A part of what a command writes would be answered as if it were all.
-                    Data::Out(blocks) => self.shared.bytes(blocks) == data.len() as u64,
-                    Data::Other => true,
-                };
-                if !fits {
-                    return Err(NtStatus::INVALID_PARAMETER);
-                }
-            }
-            let attribute = TaskAttribute::Simple;
-            let command = ScsiCommand { cdb: cdb.to_vec(), data_out: data, data_in_limit: limit, attribute };
-            let answer = self.shared.device.execute(nexus, WireLun::from_number(LUN), command).await;
-            Ok(answer.map(|answer| DiskAnswer {
-                status: answer.status as u8,
-                sense: answer.sense,
-                data: answer.data_in,
-            }))
-        })
-    }
-
-    fn grow(&self, size: u64) -> DiskFuture<'_, Result<(), NtStatus>> {
-        Box::pin(async move {
-            let image = self.shared.disk.image().ok_or(NtStatus::DEVICE_NOT_READY)?;
-            let growing = move || async move {
-                if size < image.size() {
-                    return Err(Problem::new(Code::InvalidRequest, "it would become smaller"));
-                }
-                image.resize(size).await.map_err(|error| images::problem(&error))
-            };
-            self.shared.parts.shards.run(self.shared.shard, growing).await.map_err(|problem| {
-                match problem.code {
-                    Code::InvalidRequest => NtStatus::INVALID_PARAMETER,
-                    Code::NoSpace => NtStatus::DISK_FULL,
-                    _ => NtStatus::UNEXPECTED_IO_ERROR,
-                }
-            })
-        })
-    }
-
-    fn close(&self) -> DiskFuture<'_, ()> {
-        let leaving = self.leaving();
-        Box::pin(async move {
-            if let Some(leaving) = leaving {
-                finish_anyway(leaving).await;
-            }
-        })
     }
 }
 

@@ -68,7 +68,7 @@ impl Row {
     }
 
     /// # Errors
-    /// When the row is damaged or of another version.
+    /// [`DecodeError::Unsupported`] for a whole row of a version that is not known, as of a newer release; any other when it is damaged.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (body, check) = bytes.split_last_chunk::<4>().ok_or(DecodeError::Truncated)?;
         if byte_codec::crc32c(body) != u32::from_le_bytes(*check) {
@@ -77,7 +77,7 @@ impl Row {
         let mut r = Reader::new(body);
         let version = r.u8()?;
         if version != VERSION && version != DISK_VERSION {
-            return Err(DecodeError::Invalid("version"));
+            return Err(DecodeError::Unsupported(u32::from(version)));
         }
         let id = FileId { persistent: r.u64()?, volatile: r.u64()? };
         let create_guid = Guid(r.guid()?);
@@ -210,7 +210,7 @@ mod tests {
             let end = newer.len() - 4;
             let check = byte_codec::crc32c(&newer[..end]).to_le_bytes();
             newer[end..].copy_from_slice(&check);
-            assert_eq!(Row::decode(&newer), Err(DecodeError::Invalid("version")), "{name}");
+            assert_eq!(Row::decode(&newer), Err(DecodeError::Unsupported(4)), "{name}");
         }
     }
 

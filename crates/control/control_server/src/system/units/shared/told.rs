@@ -1,7 +1,8 @@
 //! What is told of commands and problems of shared virtual disks.
 
 use control_api::{Code, Problem};
-use scsi_defs::{Cdb, Op};
+use scsi_core::{ScsiResponse, ScsiStatus};
+use scsi_defs::{Cdb, Op, Reported, asc};
 use smb_protocol::NtStatus;
 
 /// What a command is to send or can bring, in blocks of its unit.
@@ -37,9 +38,27 @@ pub(super) fn status(problem: &Problem) -> NtStatus {
         Code::InvalidRequest | Code::Damaged => NtStatus::FILE_CORRUPT_ERROR,
         Code::Unsupported => NtStatus::SVHDX_WRONG_FILE_TYPE,
         Code::NoSpace => NtStatus::DISK_FULL,
-        Code::Unavailable => NtStatus::INSUFFICIENT_RESOURCES,
+        Code::Unavailable | Code::TooMany => NtStatus::INSUFFICIENT_RESOURCES,
+        // The volume has stopped, and is served anew before long, here or elsewhere.
+        Code::WrongState => NtStatus::FILE_NOT_AVAILABLE,
         _ => NtStatus::UNEXPECTED_IO_ERROR,
     }
+}
+
+/// How a problem ends a change of the size.
+pub(super) fn status_of_growing(problem: &Problem) -> NtStatus {
+    match problem.code {
+        Code::InvalidRequest => NtStatus::INVALID_PARAMETER,
+        Code::NoSpace => NtStatus::DISK_FULL,
+        Code::WrongState => NtStatus::FILE_NOT_AVAILABLE,
+        _ => NtStatus::UNEXPECTED_IO_ERROR,
+    }
+}
+
+/// Whether a command has found nothing to carry it out: its unit is on the way to another node, or what the unit keeps its data in is away.
+pub(super) fn finds_nothing(answer: &ScsiResponse) -> bool {
+    answer.status == ScsiStatus::Busy
+        || Reported::parse(&answer.sense).is_some_and(|sense| sense.code == asc::BECOMING_READY)
 }
 
 #[cfg(test)]
