@@ -36,14 +36,19 @@ const QUEUE: usize = 8;
 /// Strangers that may be greeting at once.
 const GREETINGS: usize = 64;
 
+/// Messages that belong together.
+pub type Round = Arc<Vec<Vec<u8>>>;
+/// Takes a message of a node.
+pub type Hears = dyn Fn(NodeId, &[u8]) + Send + Sync;
+
 /// What nodes tell each other over their links that has nothing to do with who owns which pool: the newest of it, to all of them, as long as it
 /// does not hold anything else up. What is older is left out, and a link that is new begins with the newest.
 #[derive(Clone)]
 pub struct Aside {
     /// What is to be said: messages of at most [`Aside::MOST_BYTES`], which arrive in this order.
-    pub says: watch::Receiver<Arc<Vec<Vec<u8>>>>,
+    pub says: watch::Receiver<Round>,
     /// Takes what another node has said. It may not wait.
-    pub hears: Arc<dyn Fn(NodeId, &[u8]) + Send + Sync>,
+    pub hears: Arc<Hears>,
 }
 
 impl Aside {
@@ -324,7 +329,7 @@ impl Links {
 async fn say(
     stream: impl AsyncRead + AsyncWrite,
     waiting: &mut mpsc::Receiver<Message>,
-    mut aside: watch::Receiver<Arc<Vec<Vec<u8>>>>,
+    mut aside: watch::Receiver<Round>,
 ) -> String {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut nothing = [0; 1];
