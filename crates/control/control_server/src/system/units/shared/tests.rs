@@ -24,14 +24,14 @@ const POOL: Option<Uuid> = Some(Uuid::from_u128(1));
 
 /// What writes to files wait for, and whether the store has stopped.
 #[derive(Default)]
-struct Gate {
+struct Hurdle {
     held: tokio::sync::Mutex<()>,
     waiting: AtomicUsize,
     stopped: AtomicBool,
 }
 
-struct Gated(MemoryStore, Arc<Gate>);
-struct GatedFile(Arc<dyn OpenFile>, Arc<Gate>);
+struct Gated(MemoryStore, Arc<Hurdle>);
+struct GatedFile(Arc<dyn OpenFile>, Arc<Hurdle>);
 
 impl test_layers::StoreLayer for Gated {
     fn below(&self) -> &dyn FileStore {
@@ -84,7 +84,7 @@ impl Memory for Limited {
 
 /// A volume with images of 8 MiB.
 struct World {
-    gate: Arc<Gate>,
+    gate: Arc<Hurdle>,
     memory: Arc<Limited>,
     store: Arc<dyn FileStore>,
     volume: Arc<dyn VolumeHandle>,
@@ -94,7 +94,7 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let gate: Arc<Gate> = Arc::default();
+        let gate: Arc<Hurdle> = Arc::default();
         let layer = Gated(MemoryStore::new(1 << 40), gate.clone());
         let store: Arc<dyn FileStore> = Arc::new(test_layers::Layered(layer));
         let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
