@@ -1,5 +1,6 @@
 //! What administrators say to a node of a cluster.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster_store::keys::{NodeId, PoolId};
@@ -15,12 +16,24 @@ const ASK_EVERY: Duration = Duration::from_millis(300);
 /// After so many times it is said that the other node takes none.
 const ASKED_MOST: u32 = 20;
 
+/// The number of the node of this name: a node that has left and joined again has another one than before, and members come before those that are
+/// only remembered.
+fn called(
+    names: &BTreeMap<NodeId, String>,
+    is_member: impl Fn(NodeId) -> bool,
+    name: &str,
+) -> Option<NodeId> {
+    let all = names.iter().filter(|(_, known)| known.as_str() == name).map(|(id, _)| *id);
+    all.max_by_key(|id| (is_member(*id), *id))
+}
+
 impl Cluster {
     /// The number of a node, by its name or number.
     pub(crate) fn number_of(&self, node: &str) -> Result<NodeId, Problem> {
         let status = self.now();
         self.learn_names(&status);
-        let by_name = self.names.lock().iter().find(|(_, name)| name.as_str() == node).map(|(id, _)| *id);
+        let by_name =
+            called(&self.names.lock(), |id| status.members.iter().any(|seen| seen.node == id), node);
         let by_number = || {
             let number = node.parse().ok().and_then(NodeId::new)?;
             status.members.iter().any(|seen| seen.node == number).then_some(number)
@@ -125,4 +138,24 @@ impl Cluster {
 fn ended() -> Problem {
     Problem::new(Code::Unavailable, "this node does not take part in its cluster now.")
         .todo("`holdfast cluster status` says why.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_the_member_that_has_it_now() {
+        let id = |number| NodeId::new(number).expect("a number");
+        let names: BTreeMap<NodeId, String> = [(1, "n1"), (3, "n3"), (4, "n3"), (5, "n2")]
+            .map(|(number, name)| (id(number), name.into()))
+            .into();
+        let number = |members: &[u16], name: &str| {
+            called(&names, |id| members.contains(&id.number()), name).map(NodeId::number)
+        };
+        assert_eq!(number(&[1, 4], "n3"), Some(4), "it has joined again");
+        assert_eq!(number(&[1, 3], "n3"), Some(3), "what is remembered of another store is no member");
+        assert_eq!(number(&[1], "n3"), Some(4), "the last that had it");
+        assert_eq!(number(&[1], "n9"), None);
+    }
 }
