@@ -34,13 +34,12 @@ pub(super) fn files(context: &Context) -> Result {
     one(context, "sign", "files", |_, _| Ok(()))
 }
 
-/// Encrypted, with persistent handles: the node is killed and started again while the load goes on, with and without limits.
+/// Encrypted, with persistent handles: limits come and go, and the node is killed and started again, while the load goes on. Not at once: Linux
+/// gives up the write that it is just sending when a connection is reset, and under a limit there always is one.
 pub(super) fn kill(context: &Context) -> Result {
     one(context, "seal,persistenthandles", "load", |node, guest| {
         limits_come_and_go(node)?;
         node.crash_and_restart()?;
-        is_limited(node, "limited after kill -9")?;
-        node.cli(&["qos", "policy", "remove", "guest", "--force", "--yes"])?;
         guest.wait_for("PROGRESS")?;
         node.crash_and_restart()
     })
@@ -59,7 +58,9 @@ fn limits_come_and_go(node: &Node) -> Result {
     wait_for_flow(node, "without a policy", |flow| moves(flow) && flow["policy"].is_null())?;
     node.cli(&["qos", "policy", "set", "guest", "--max-iops", &limit])?;
     node.cli(&["qos", "assign", "guest", "--share", &share])?;
-    is_limited(node, "limited again")
+    is_limited(node, "limited again")?;
+    node.cli(&["qos", "unassign", "--share", &share])?;
+    wait_for_flow(node, "without a policy again", |flow| moves(flow) && flow["policy"].is_null())
 }
 
 /// A file is held back, and gets no more than it may over the window of the list; there is a twentieth for the window's ends.

@@ -41,6 +41,10 @@ impl StoreLayer for Hindered {
 
     fn state_scan<'a>(&'a self, table: &'a str, prefix: &'a [u8]) -> StoreFuture<'a, Vec<StateRow>> {
         Box::pin(async move {
+            if table != file_store::OPENS_TABLE {
+                // Rows of disks whose files are gone are looked for, too.
+                return self.0.state_scan(table, prefix).await;
+            }
             self.1.begun.fetch_add(1, Ordering::SeqCst);
             let _passed = self.1.held.lock().await;
             if self.1.broken.load(Ordering::SeqCst) {
