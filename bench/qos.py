@@ -3,7 +3,7 @@ docs/results/qos.md and its charts: see qos.sh.
 
 A node of its own has file disks in memory. Load is `holdfast spd` over iSCSI, client and node on the same machine. Where a disk is to be slow,
 each disk of the pool does its requests one after another, a millisecond each (`disk fault … serial`): the queue forms there, as in a hard
-disk. I/Os are normalised: one for each 8 KiB begun.
+disk. I/Os are normalised: one for each 8 KiB begun. docs/results/qos.json has the rows by part: a part that is measured again replaces its own.
 """
 import json
 import os
@@ -13,6 +13,7 @@ import time
 
 from chart import lines
 from machine import MEMORY, SECONDS, describe
+import qos_scale
 from servers import BINARY, IQN, Holdfast
 
 PORT = 13270
@@ -20,21 +21,27 @@ LUN_MIB = 16
 LUNS = 33
 SLOW_US, SLOW_DISKS = 1000, 4
 PARTS = ("maximum", "minimum", "fairness", "together", "change", "cost", "neighbour", "example")
+# Those with a node, or nodes, of their own.
+APART = ("nodes", "flows")
 
 
 def units(size):
     return -(-size // 8192)
 
 
+def url(lun):
+    return "iscsi://127.0.0.1:%d/%s/%d" % (PORT, IQN, lun)
+
+
 class Load:
-    """`holdfast spd` on some LUNs, in the background."""
+    """`holdfast spd` on some LUNs, by number or by address, in the background."""
 
     def __init__(self, luns, depth, size=4096, seconds=SECONDS, warm_up=1, interval=1000, rate=None, write=0):
-        self.size, self.luns = size, luns
+        self.size = size
         words = [BINARY, "spd", "--json", "--quiet", "--yes", "-d%d" % seconds, "-W%d" % warm_up, "-t1", "-n", "-r", "-L", "-b%d" % size,
                  "-o%d" % depth, "-w%d" % write, "-D%d" % interval] + (["--rate=%d" % rate] if rate else [])
         self.began = time.monotonic()
-        self.process = subprocess.Popen(words + ["iscsi://127.0.0.1:%d/%s/%d" % (PORT, IQN, lun) for lun in luns],
+        self.process = subprocess.Popen(words + [lun if isinstance(lun, str) else url(lun) for lun in luns],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def result(self):
@@ -142,20 +149,30 @@ def fairness(node, rows):
 
 
 def together(node, rows):
-    luns = [name(n) for n in range(2, 10)]
+    """Four LUNs each on two volumes, which are on different shards."""
+    node.cli("volume", "create", "second", "--pool", "bench", "--resiliency", "simple", "--size", "512MiB")
+    others = list(range(LUNS + 1, LUNS + 5))
+    for number in others:
+        node.cli("lun", "create", name(number), "--volume", "second", "--size", "%dMiB" % LUN_MIB, "--group", "everyone",
+                 "--target", IQN, "--number", str(number))
+    Load(others, 2, 1 << 20, seconds=3, warm_up=0, write=100).result()
+    luns = [name(n) for n in [*range(2, 6), *others]]
     policy(node, "all", "--max-iops", "4000", kind="aggregated", luns=luns)
     stay = Load(range(2, 6), 16, seconds=SECONDS + 4, interval=250)
     time.sleep(0.1)
-    leave = Load(range(6, 10), 16, seconds=SECONDS // 2, interval=250)
+    leave = Load(others, 16, seconds=SECONDS // 2, interval=250)
     _, _, some = leave.done()
     ended = time.monotonic() - stay.began
     _, _, each = stay.done()
     free(node, luns)
     node.cli("qos", "policy", "remove", "all")
+    for number in others:
+        node.cli("lun", "delete", name(number))
+    node.cli("volume", "delete", "second")
     # While both run: without the first and the last half second of those that leave.
     both = sum(each[4:len(some) - 2]) / (0.25 * (len(some) - 6)) + sum(some[4:-2]) / (0.25 * (len(some) - 6))
     off = 100 * (both - 4000) / 4000
-    rows.append(["aggregated maximum of 4,000 over 8 LUNs of one volume: the sum", "%.0f (%+.2f %%)" % (both, off), "±2 %", abs(off) <= 2])
+    rows.append(["aggregated maximum of 4,000 over 8 LUNs of two volumes on two shards: the sum", "%.0f (%+.2f %%)" % (both, off), "±2 %", abs(off) <= 2])
     # Warm-up is a second, which intervals do not count.
     at = int((ended - 1) / 0.25)
     after = [4 * value for value in each[at - 2:at + 8]]
@@ -246,23 +263,31 @@ def example(node, rows):
                  [("500 IOPS", 500), ("100 MiB/s", 100)], across="KiB")
 
 
-def write(folder, rows, machine):
+def write(folder, parts):
+    """The page, from what each part has measured, and when."""
     out = ["# Storage QoS", "",
-           "`bench/qos.sh` on %(cpu)s, %(cores)d cores, kernel %(kernel)s, %(date)s, commit %(commit)s, %(build)s: one run of %(seconds)g s each. "
-           "Beside it the machine did other work: load average %(load)s; %(beside)s." % machine, "",
-           "Node and clients (`holdfast spd` over iSCSI) share these cores. Disks are files in memory; where minimums and shares are measured, "
-           "%d of them, each of which does its requests one after another, a millisecond each (`holdfast disk fault … serial`), so that the "
-           "volume does 4,000 a second and the queue forms in the disks. I/Os are normalised, reads." % SLOW_DISKS, "",
+           "`bench/qos.sh`, by parts: the last run of each counts. Node and clients (`holdfast spd` over iSCSI) share the cores of one machine. Disks are "
+           "files in memory; where minimums and shares are measured, %d of them, each of which does its requests one after another, a millisecond each "
+           "(`holdfast disk fault … serial`), so that the volume does 4,000 a second and the queue forms in the disks. I/Os are normalised, "
+           "reads." % SLOW_DISKS, "",
            "| what | measured | goal | met |", "|---|--:|--:|---|"]
-    out += ["| %s | %s | %s | %s |" % (*row[:3], "–" if row[3] is None else "yes" if row[3] else "**no**") for row in rows]
-    out += ["", "![noisy neighbours](qos.svg)", "",
-            "![the example of the guide](qos-example.svg)", "",
-            "What is not measured here: flows over two nodes; 0.3 µs of processor time (what a request costs at the queue: "
-            "`cargo bench -p qos_gate`, and the scheduler with 10,000 flows: `cargo bench -p qos_scheduler`)."]
+    for part in PARTS + APART:
+        out += ["| %s | %s | %s | %s |" % (*row[:3], "–" if row[3] is None else "yes" if row[3] else "**no**")
+                for row in parts.get(part, {}).get("rows", [])]
+    out += ["", "![noisy neighbours](qos.svg)", "", "![the example of the guide](qos-example.svg)", "", "Where and when:", ""]
+    grouped = {}
+    for part in PARTS + APART:
+        if part in parts:
+            grouped.setdefault(json.dumps(parts[part]["machine"], sort_keys=True), []).append(part)
+    for machine, names in grouped.items():
+        out.append("- %s: %%(cpu)s, %%(cores)d cores, kernel %%(kernel)s, %%(date)s, commit %%(commit)s, %%(build)s, one run of %%(seconds)g s each. "
+                   "Load average of the machine %%(load)s; %%(beside)s." % ", ".join(names) % json.loads(machine))
+    out += ["", "What is not measured here: 0.3 µs of processor time (what a request costs at the queue: `cargo bench -p qos_gate`, and the scheduler "
+            "with 10,000 flows: `cargo bench -p qos_scheduler`)."]
     with open(os.path.join(folder, "qos.md"), "w") as f:
         f.write("\n".join(out) + "\n")
     with open(os.path.join(folder, "qos.json"), "w") as f:
-        json.dump({"rows": rows, "machine": machine}, f, indent=1)
+        json.dump({"parts": parts}, f, indent=1)
         f.write("\n")
 
 
@@ -278,11 +303,9 @@ def beside():
     return "other programs at the start: " + (", ".join("%d %s" % (count, comm) for _, comm, count in busy[:6]) or "none")
 
 
-def main():
-    parts = sys.argv[1:] or list(PARTS)
-    load, other = os.getloadavg()[0], beside()
+def on_one_node(parts, measured):
+    """Measures parts with a node whose LUNs are written already."""
     node = Holdfast(os.path.join(MEMORY, "qos"), PORT, LUN_MIB, disks=SLOW_DISKS, disk_mib=4096)
-    rows = []
     try:
         for number in range(2, LUNS + 1):
             node.lun(name(number), LUN_MIB, number)
@@ -290,18 +313,39 @@ def main():
         Load(range(1, LUNS + 1), 2, 1 << 20, seconds=8, warm_up=0, write=100).result()
         for part in parts:
             print(part, file=sys.stderr, flush=True)
+            rows = measured.setdefault(part, [])
             made = globals()[part](node, rows)
-            if part == "neighbour":
-                with open("docs/results/qos.svg", "w") as f:
+            if made:
+                with open("docs/results/qos%s.svg" % ("" if part == "neighbour" else "-example"), "w") as f:
                     f.write(made)
-            if part == "example":
-                with open("docs/results/qos-example.svg", "w") as f:
-                    f.write(made)
-        print("\n".join("%s | %s | %s | %s" % tuple(row) for row in rows), file=sys.stderr)
     finally:
         node.stop()
+
+
+def main():
+    parts = sys.argv[1:] or list(PARTS)
+    unknown = [part for part in parts if part not in PARTS + APART]
+    if unknown:
+        sys.exit("no such part: %s; there are %s" % (", ".join(unknown), " ".join(PARTS + APART)))
+    load, other, measured = os.getloadavg()[0], beside(), {}
+    if any(part in PARTS for part in parts):
+        on_one_node([part for part in parts if part in PARTS], measured)
+    if "nodes" in parts:
+        qos_scale.nodes(lambda urls, seconds, interval, **more: Load(urls, 16, seconds=seconds, interval=interval, **more), measured.setdefault("nodes", []))
+    if "flows" in parts:
+        qos_scale.flows(os.environ["BENCH_PYTHON"], measured.setdefault("flows", []))
+    for rows in measured.values():
+        print("\n".join("%s | %s | %s | %s" % tuple(row) for row in rows), file=sys.stderr)
     build = "optimised build" if "/release/" in BINARY else "a build of the profile `ci`, which optimises next to nothing"
-    write("docs/results", rows, dict(describe(), build=build, load="%.1f before and %.1f after" % (load, os.getloadavg()[0]), beside=other))
+    machine = dict(describe(), build=build, load="%.1f before and %.1f after" % (load, os.getloadavg()[0]), beside=other)
+    del machine["reps"]
+    try:
+        with open("docs/results/qos.json") as f:
+            known = json.load(f).get("parts", {})
+    except FileNotFoundError:
+        known = {}
+    known.update({part: {"rows": rows, "machine": machine} for part, rows in measured.items()})
+    write("docs/results", known)
     return 0
 
 

@@ -109,6 +109,16 @@ impl Context {
     }
 }
 
+impl Context {
+    /// Says what something costs, and asks whether it shall be done.
+    ///
+    /// # Errors
+    /// As [`confirm`].
+    pub(crate) fn agree(&self, cost: &str, name: &str) -> CliResult {
+        confirm(cost, name, self.json, self.yes)
+    }
+}
+
 /// What a command destroys reads as something that has happened, so who is not asked is told of it when it has.
 async fn told_when_done<T>(
     doing: impl Future<Output = Result<T, ClientError>>,

@@ -33,13 +33,14 @@ pub(crate) struct CacheArgs {
     /// Keep what hosts write here and never in the file or image, which is only read: ALL OF IT IS LOST, flushed or not, when the node stops.
     #[arg(long, value_name = "WHERE", conflicts_with_all = ["write_cache", "reserve"])]
     write_cache_in: Option<In>,
-    /// Memory that this cache may have; 256 MiB when absent.
+    /// Memory that this cache may have: 16 MiB at least, and with an overflow file 8 MiB and 464 KiB for each GiB of the disk, which it takes to
+    /// know where what is; 256 MiB when absent.
     #[arg(long, requires = "write_cache_in", value_parser = parse_bytes)]
     cache_size: Option<u64>,
     /// The folder for the overflow file, in the LUN's volume: VOLUME:/FOLDER.
     #[arg(long, requires = "write_cache_in", value_name = "FOLDER")]
     overflow: Option<Place>,
-    /// What the overflow file may take; absent for the size of the disk and a quarter.
+    /// What the overflow file may take, 16 MiB at least; absent for the size of the disk and a quarter.
     #[arg(long, requires = "overflow", value_parser = parse_bytes)]
     overflow_size: Option<u64>,
     /// When what was written is given up.
@@ -136,6 +137,9 @@ pub(crate) fn print(lun: &Lun) {
     );
     if now.waited > 0 {
         outln!("{} writes have waited for room, and {} found none and failed.", now.waited, now.refused);
+    }
+    if !now.wrote.is_empty() {
+        outln!("These hosts have written to it, and lose that: {}.", now.wrote.join(", "));
     }
     if let Some(problem) = &now.problem {
         outln!("Nothing goes to its overflow file: {problem}.");

@@ -17,7 +17,7 @@ pub(crate) enum Command {
         /// Its name or number.
         #[arg(value_name = "NODE")]
         name: String,
-        /// Give away the pools that it has, too.
+        /// Give away the pools that it has, too. Asks where hosts lose by that what they have written to LUNs with `--write-cache-in`.
         #[arg(long)]
         drain: bool,
     },
@@ -43,7 +43,9 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
         }
         Command::Pause { name, drain } => {
             let path = format!("/cluster/nodes/{}/pause", segment(&name));
-            context.client.post(&path, &NodePause { drain }).await?
+            context
+                .confirmed(async |confirm| context.client.post(&path, &NodePause { drain, confirm }).await)
+                .await?
         }
         Command::Resume { name } => {
             let path = format!("/cluster/nodes/{}/resume", segment(&name));

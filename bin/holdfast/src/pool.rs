@@ -25,7 +25,8 @@ use crate::{disk, job, offline, progress};
 pub(crate) enum Command {
     /// List pools, those in trouble first.
     List,
-    /// Move a pool to another node of the cluster. The node that has it is asked.
+    /// Move a pool to another node of the cluster. The node that has it is asked. Asks where hosts lose by that what they have written to LUNs with
+    /// `--write-cache-in`.
     Move {
         /// The pool.
         pool: String,
@@ -236,7 +237,11 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult<ExitCo
         Command::Export { pool } => let_go(context, &pool, "export").await?,
         Command::Move { pool, to } => {
             let path = format!("/pools/{}/move", segment(&pool));
-            let done: Done = context.client.post(&path, &PoolMove { node: to }).await?;
+            let done: Done = context
+                .confirmed(async |confirm| {
+                    context.client.post(&path, &PoolMove { node: to.clone(), confirm }).await
+                })
+                .await?;
             context.show(&done, |done| outln!("{}", done.message))?;
         }
         Command::Forget { pool } => let_go(context, &pool, "forget").await?,

@@ -58,11 +58,15 @@ fn print(status: &Status) {
         status.jobs.iter().for_each(|job| outln!("{}", job::line(job)));
     }
     let counts = &status.counts;
+    let without = status.not_counted.len() as u64;
+    let pools = match without {
+        0 => many(counts.pools, "pool"),
+        _ => format!("{} of {}", counts.pools.saturating_sub(without), many(counts.pools, "pool")),
+    };
     outln!(
-        "\n{} of {} free in {}; {}, {}, {} ({} online), {} ({} online), {}",
+        "\n{} of {} free in {pools}; {}, {}, {} ({} online), {} ({} online), {}",
         bytes(status.free_bytes),
         bytes(status.capacity_bytes),
-        many(counts.pools, "pool"),
         many(counts.disks, "disk"),
         many(counts.volumes, "volume"),
         many(counts.luns, "LUN"),
@@ -71,6 +75,10 @@ fn print(status: &Status) {
         counts.shares_online,
         many(counts.sessions, "session"),
     );
+    if without > 0 {
+        let told = status.not_counted.iter().map(|pool| format!("{} ({})", pool.pool, pool.why));
+        outln!("These figures are without {}.", told.collect::<Vec<_>>().join(", "));
+    }
     let memory = &status.request_memory;
     if memory.waits > 0 || memory.ended > 0 {
         outln!(

@@ -1,12 +1,17 @@
-//! LUNs whose writes are given up: written over iSCSI, seen in the counters, never in the file, and gone after kill -9.
+//! LUNs whose writes are given up: written over iSCSI, seen in the counters, never in the file, and gone after kill -9; in a cluster, never by a
+//! move that nobody has agreed to.
 
 use serde_json::Value;
 
 use super::Context;
+use super::cluster_demo::Demo;
 use super::restart::qemu_io;
 use crate::node::{Node, Options};
 use crate::process::need;
-use crate::{Result, ensure};
+use crate::{Outcome, Result, ensure};
+
+/// First of the addresses of this case: no other one's.
+const FIRST: &str = "127.0.80.11:3260";
 
 struct Rig {
     node: Node,
@@ -95,7 +100,81 @@ pub(super) fn run(context: &Context) -> Result {
     ensure(left["items"].as_array().is_some_and(Vec::is_empty), || {
         format!("overflow files are left: {left}")
     })?;
-    rig.node.finish()
+    let refused = rig.node.cli(&[
+        "lun",
+        "create",
+        "large",
+        "--volume",
+        &rig.volume,
+        "--size",
+        "64M",
+        "--write-cache-in",
+        "ram",
+        "--cache-size",
+        "1T",
+    ]);
+    ensure(says(&refused, "all of this node together have"), || {
+        format!("a LUN was made that the node has no memory for: {refused:?}")
+    })?;
+    ensure(rig.node.cli(&["lun", "show", "large"]).is_err(), || "something is left of it".into())?;
+    rig.node.finish()?;
+    moves(context)
+}
+
+/// Whether a command was refused with these words.
+fn says<T>(refused: &Result<T>, words: &str) -> bool {
+    matches!(refused, Err(Outcome::Fail(why)) if why.contains(words))
+}
+
+/// A pool with a cache that holds something goes to another node when somebody agrees to what is lost, and not before.
+fn moves(context: &Context) -> Result {
+    need("etcd", "etcd-server")?;
+    let demo = Demo::start(context, FIRST)?;
+    let here = demo.owner(0, None)?;
+    let there = (here + 1) % demo.nodes.len();
+    let (from, to) = (demo.nodes[here].name.clone(), demo.nodes[there].name.clone());
+    let fixed =
+        ["lun", "create", "desk", "--volume", "vm1", "--size", "64M", "--group", "everyone", "--number", "9"];
+    demo.ask(here, &[&fixed[..], &["--write-cache-in", "ram", "--cache-size", "16M"]].concat())?;
+    let url = |node: usize| format!("iscsi://{}/{}/9", demo.nodes[node].iscsi, demo.target);
+    qemu_io(&url(here), &["write -P 0x21 0 4M", "flush"])?;
+    let shown = demo.ask(here, &["pool", "show", "p1"])?;
+    ensure(shown.contains("LUN desk loses all that"), || format!("what is kept is not said: {shown}"))?;
+    demo.ask(here, &["pool", "set", "p1", "--home", &to])?;
+    let plan = demo.ask(there, &["cluster", "rebalance", "--dry-run"])?;
+    ensure(plan.contains("LUN desk loses all that"), || {
+        format!("the plan does not say what is lost: {plan}")
+    })?;
+    let status = demo.ask(here, &["status"])?;
+    ensure(status.contains("does not go home"), || format!("nobody says why it stays: {status}"))?;
+    // Whichever node is asked.
+    for node in [here, there] {
+        for asks in [
+            &["pool", "move", "p1", &to][..],
+            &["node", "pause", &from, "--drain"],
+            &["cluster", "rebalance"],
+        ] {
+            let refused = demo.ask(node, asks);
+            ensure(says(&refused, "LUN desk loses all that"), || {
+                format!("{asks:?} was not asked about: {refused:?}")
+            })?;
+        }
+    }
+    ensure(demo.owner(there, None)? == here, || "it has moved all the same".into())?;
+    qemu_io(&url(here), &["read -P 0x21 0 4M"])?;
+    demo.ask(there, &["--yes", "pool", "move", "p1", &to])?;
+    ensure(demo.owner(here, Some(here))? == there, || "it has not moved".into())?;
+    qemu_io(&url(there), &["read -P 0 0 4M"])?;
+    let status = demo.ask(there, &["status"])?;
+    ensure(status.contains("had written to its write cache was given up"), || {
+        format!("nobody says that writes were given up: {status}")
+    })?;
+    let writes = ["write -P 0x31 5M 64k", "flush"];
+    ensure(qemu_io(&url(there), &writes).is_err(), || "its host was not told".into())?;
+    qemu_io(&url(there), &writes)?;
+    let status = demo.ask(there, &["status"])?;
+    ensure(!status.contains("was given up"), || format!("its host was told, and is waited for: {status}"))?;
+    demo.stop()
 }
 
 /// One in memory that is full refuses, says so, and takes more when something was discarded.

@@ -27,6 +27,8 @@ const DISK: u64 = 4 << 30;
 pub(super) const TARGET: &str = "iqn.2026-11.test.holdfast:cluster";
 /// A command of the CLI.
 const VERB: Duration = Duration::from_secs(90);
+/// A maximum of IOPS that the LUN has.
+const LIMIT: u64 = 400;
 /// A takeover, on a machine that does much else.
 const TAKEOVER: Duration = Duration::from_secs(90);
 
@@ -253,12 +255,17 @@ pub(super) fn takes_over(context: &Context) -> Result {
     let (_etcd, mut nodes) = up(context)?;
     qemu_io(&nodes[0].url(), &["write -P 0x5a 1M 8M", "write -P 0x17 60M 64k", "flush"])?;
     qemu_io(&nodes[1].url(), &["read -P 0x5a 1M 8M"])?;
+    let limit = LIMIT.to_string();
+    nodes[1].ask(&["qos", "policy", "create", "slow", "--max-iops", &limit])?;
+    nodes[1].ask(&["qos", "assign", "slow", "--lun", "l"])?;
+    is_limited(&nodes[0].url(), "before the takeover")?;
 
     nodes[0].kill()?;
     let taken = nodes[1].wait_for_owner("p", |owner| owner != "n1" && !owner.is_empty())?;
     let seen = nodes[2].wait_for_owner("p", |owner| owner == taken)?;
     ensure(seen == taken, || format!("{taken} and {seen} both have it"))?;
     let url = owner_of(&mut nodes, &taken)?.url();
+    is_limited(&url, "by the node that took over")?;
     qemu_io(&url, &["read -P 0x5a 1M 8M", "read -P 0x17 60M 64k", "write -P 0x33 4M 1M", "flush"])?;
 
     // Back, it takes part and serves nothing; then it gets the pool by hand.
@@ -267,6 +274,30 @@ pub(super) fn takes_over(context: &Context) -> Result {
     ensure(nodes[0].wait_for_owner("p", |_| true)? == taken, || "it took the pool back by itself".into())?;
     owner_of(&mut nodes, &taken)?.ask(&["pool", "move", "p", "n1"])?;
     nodes[0].wait_for_owner("p", |owner| owner == "n1")?;
+    is_limited(&nodes[0].url(), "after the move")?;
     qemu_io(&nodes[0].url(), &["read -P 0x5a 1M 3M", "read -P 0x33 4M 1M", "read -P 0x17 60M 64k"])?;
     nodes.iter_mut().try_for_each(Member::stop)
+}
+
+/// Reads of a LUN with a maximum come no faster than that, from the first moment on: there is no burst but the one that the guide names.
+fn is_limited(url: &str, when: &str) -> Result {
+    let mut load = command(&binary()?);
+    let words = "spd --json --quiet -d2 -W0 -t1 -o32 -b4K -r -D250".split(' ');
+    load.args(words).arg(url);
+    let told: Value = serde_json::from_str(&run(VERB, &load)?.ok("holdfast spd")?)
+        .map_err(|why| failed("holdfast spd", why))?;
+    let intervals = &told["spans"][0]["intervals"]["read"];
+    let counts: Vec<u64> = intervals.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    ensure(counts.iter().sum::<u64>() > 0, || format!("{when} nothing is read: {intervals}"))?;
+    // What a quarter of a second gives, 20 ms of it after a pause, one request, and what a busy machine counts in the next interval.
+    let most = LIMIT / 4 + LIMIT / 50 + 1 + LIMIT / 20;
+    let mut before = 0;
+    for count in counts {
+        // What was counted late is missing in the interval before.
+        ensure(before + count <= 2 * most, || {
+            format!("{when} a maximum of {LIMIT} let through {intervals}")
+        })?;
+        before = count;
+    }
+    Ok(())
 }

@@ -49,6 +49,7 @@ mod restart;
 mod root_disk;
 mod rot;
 mod shared_units;
+mod shared_vhdx;
 mod smb_capture;
 mod smb_clients;
 mod smb_crash;

@@ -172,8 +172,8 @@ impl Load {
     }
 }
 
-/// Waits until the only flow is as it should be.
-fn wait_for_flow(node: &Node, what: &str, is: impl Fn(&Value) -> bool) -> Result {
+/// Waits until a flow is as it should be.
+pub(super) fn wait_for_flow(node: &Node, what: &str, is: impl Fn(&Value) -> bool) -> Result {
     let mut last = Value::Null;
     let seen = Deadline::after(Duration::from_secs(60)).poll(what, || {
         last = node.json(&["qos", "flow", "list"])?;

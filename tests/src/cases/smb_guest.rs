@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Context;
+use super::qos::wait_for_flow;
 use crate::guest::{Guest, Setup};
 use crate::node::{Node, Options};
 use crate::process::{command, need, run};
@@ -16,6 +17,9 @@ const LIMIT_FULL: Duration = Duration::from_secs(2400);
 /// What is written and verified, in MiB, at least.
 const SIZE: &str = "32";
 const SIZE_FULL: &str = "512";
+
+/// A maximum of IOPS that the guest's files have for a while.
+const IOPS: u64 = 200;
 
 /// Signed; many small files, and random operations compared with memory, besides.
 pub(super) fn files(context: &Context) -> Result {
@@ -30,12 +34,42 @@ pub(super) fn files(context: &Context) -> Result {
     one(context, "sign", "files", |_, _| Ok(()))
 }
 
-/// Encrypted, with persistent handles: the node is killed and started again while the load goes on.
+/// Encrypted, with persistent handles: limits come and go, and the node is killed and started again, while the load goes on. Not at once: Linux
+/// gives up the write that it is just sending when a connection is reset, and under a limit there always is one.
 pub(super) fn kill(context: &Context) -> Result {
     one(context, "seal,persistenthandles", "load", |node, guest| {
+        limits_come_and_go(node)?;
         node.crash_and_restart()?;
         guest.wait_for("PROGRESS")?;
         node.crash_and_restart()
+    })
+}
+
+/// The kernel's client feels a policy of its share, its change, its going and coming, all while it writes.
+fn limits_come_and_go(node: &Node) -> Result {
+    let (share, limit) = (node.told("smb_share"), IOPS.to_string());
+    node.cli(&["qos", "policy", "create", "guest", "--max-iops", &limit])?;
+    node.cli(&["qos", "assign", "guest", "--share", &share])?;
+    is_limited(node, "limited")?;
+    node.cli(&["qos", "policy", "set", "guest", "--max-iops", "100000000"])?;
+    let moves = |flow: &serde_json::Value| flow["normalized_iops"].as_u64() > Some(0);
+    wait_for_flow(node, "of the changed policy", |flow| moves(flow) && flow["max_iops"] == 100_000_000)?;
+    node.cli(&["qos", "unassign", "--share", &share])?;
+    wait_for_flow(node, "without a policy", |flow| moves(flow) && flow["policy"].is_null())?;
+    node.cli(&["qos", "policy", "set", "guest", "--max-iops", &limit])?;
+    node.cli(&["qos", "assign", "guest", "--share", &share])?;
+    is_limited(node, "limited again")?;
+    node.cli(&["qos", "unassign", "--share", &share])?;
+    wait_for_flow(node, "without a policy again", |flow| moves(flow) && flow["policy"].is_null())
+}
+
+/// A file is held back, and gets no more than it may over the window of the list; there is a twentieth for the window's ends.
+fn is_limited(node: &Node, what: &str) -> Result {
+    wait_for_flow(node, what, |flow| {
+        let number = |field: &str| flow[field].as_u64().unwrap_or_default();
+        let is_whole = flow["window_ms"].as_u64() >= Some(5000);
+        let within = (1..=IOPS + IOPS / 20).contains(&number("normalized_iops"));
+        flow["policy"] == "guest" && number("max_iops") == IOPS && number("held_us") > 0 && is_whole && within
     })
 }
 

@@ -230,7 +230,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "cached-lun",
-        about: "LUNs whose writes are kept in memory, with overflow and without: counters, a full cache, the file never written, kill -9",
+        about: "LUNs whose writes are kept in memory, with overflow and without: counters, a full cache, the file never written, kill -9; moved in a cluster when that is agreed to",
         ci: true,
         guest: false,
         run: cached_lun::run,
@@ -276,6 +276,13 @@ pub const CASES: &[Case] = &[
         ci: true,
         guest: false,
         run: qos_host::run,
+    },
+    Case {
+        name: "shared-vhdx",
+        about: "two hosts share the disk in a file of a share over MS-RSVD: data, reservations, a cut, kill -9, and QEMU reads it afterwards",
+        ci: true,
+        guest: false,
+        run: shared_vhdx::run,
     },
     Case {
         name: "qos-smb",
@@ -426,7 +433,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "smb-kill",
-        about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9",
+        about: "kernel client over SMB 3.1.1, encrypted, persistent handles: fio verify while the node is killed -9 and limits come and go",
         ci: true,
         guest: true,
         run: smb_guest::kill,

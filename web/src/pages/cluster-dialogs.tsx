@@ -116,8 +116,8 @@ export function MoveDialog({ pool, nodes, onClose }: { pool: ClusterPool; nodes:
       wrong={!to}
       preview={to && <p>Node {to} serves it within a second or two. Clients wait and go on; initiators without a path to node {to} lose their disk.</p>}
       command={to ? `holdfast pool move ${quote(pool.name)} ${quote(to)}` : undefined}
-      submit={async () => {
-        const done = await ask(api.POST("/v1/pools/{pool}/move", { params: { path: { pool: pool.name } }, body: { node: to } }));
+      submit={async (confirm) => {
+        const done = await ask(api.POST("/v1/pools/{pool}/move", { params: { path: { pool: pool.name } }, body: { node: to, confirm } }));
         return done.message;
       }}
     >
@@ -139,7 +139,9 @@ export function BalanceDialog({ onClose }: { onClose: () => void }) {
   useEffect(() => {
     balance().then(setTold, setProblem);
   }, []);
-  const moves = told?.moves ?? [];
+  // Where hosts lose something by it, each pool is asked about by itself.
+  const moves = (told?.moves ?? []).filter((move) => !move.discards?.length);
+  const asked = (told?.moves ?? []).filter((move) => move.discards?.length);
   return (
     <FormDialog
       title="Rebalance the cluster"
@@ -175,6 +177,7 @@ export function BalanceDialog({ onClose }: { onClose: () => void }) {
           ]}
         />
       )}
+      {asked.length > 0 && <ul>{asked.map(({ pool, to, discards }) => <li key={pool}>Pool {pool} would go to node {to}, and is to be moved by itself: {discards?.join(" ")}</li>)}</ul>}
       {told && told.stay.length > 0 && <ul>{told.stay.map(({ pool, reason }) => <li key={pool}>Pool {pool} stays: {reason}</li>)}</ul>}
     </FormDialog>
   );

@@ -125,15 +125,15 @@ const NODES: Column<ClusterMember>[] = [
 
 function nodeActions({ name, state }: ClusterMember): Action[] {
   const at = { params: { path: { node: name } } };
-  const pause = (drain: boolean) => void perform(() => ask(api.POST("/v1/cluster/nodes/{node}/pause", { ...at, body: { drain } })));
+  const pause = (drain: boolean, confirm?: string) => ask(api.POST("/v1/cluster/nodes/{node}/pause", { ...at, body: { drain, confirm } }));
   const resume: Action = {
     id: "resume",
     title: "Resume: take pools again", needs: "POST /v1/cluster/nodes/{node}/resume",
     run: () => void perform(() => ask(api.POST("/v1/cluster/nodes/{node}/resume", at))),
   };
   const stop: Action[] = [
-    { id: "drain", title: "Drain: give its pools away", needs: "POST /v1/cluster/nodes/{node}/pause", run: () => pause(true) },
-    { id: "pause", title: "Pause: take no more pools", needs: "POST /v1/cluster/nodes/{node}/pause", run: () => pause(false) },
+    { id: "drain", title: "Drain: give its pools away", needs: "POST /v1/cluster/nodes/{node}/pause", run: () => destroy({ title: `Drain node ${name}`, button: "Drain", call: (confirm) => pause(true, confirm) }) },
+    { id: "pause", title: "Pause: take no more pools", needs: "POST /v1/cluster/nodes/{node}/pause", run: () => void perform(() => pause(false)) },
   ];
   const gone: Action = {
     id: "remove",

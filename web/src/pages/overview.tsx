@@ -106,7 +106,7 @@ function Capacity({ status }: { status: Status }) {
   return (
     <Card title="Capacity" aside={<a href={to("pools")}>{many(status.counts.pools, "pool")}</a>}>
       {status.capacity_bytes === 0 ? (
-        <p className="help">There is no pool yet.</p>
+        <p className="help">{status.counts.pools === 0 ? "There is no pool yet." : "No pool can be looked into now."}</p>
       ) : (
         <>
           <p className="figure">{bytes(status.free_bytes)} <small>free of {bytes(status.capacity_bytes)}</small></p>
@@ -124,8 +124,15 @@ function Capacity({ status }: { status: Status }) {
           </ul>
         </>
       )}
+      <Without status={status} />
     </Card>
   );
+}
+
+/** The pools that the figures are without: figures that have become smaller do not mean that something is gone. */
+function Without({ status }: { status: Status }) {
+  const without = status.not_counted ?? [];
+  return without.length > 0 && <p className="warn-text">Without {without.map((pool) => `${pool.pool} (${pool.why})`).join(", ")}.</p>;
 }
 
 /** When a pool will be full, in a few words. */
@@ -147,11 +154,13 @@ function Jobs({ status }: { status: Status }) {
 
 function Counts({ status }: { status: Status }) {
   const { counts } = status;
+  const without = (status.not_counted ?? []).map((pool) => pool.pool);
+  const inPools = without.length > 0 ? `without ${without.join(", ")}` : null;
   const online = (all: number, up: number) => (all === up ? "all online" : `${up} online`);
   const tiles: [string, number, string, string | null, boolean][] = [
     ["pools", counts.pools, "pool", null, true],
-    ["disks", counts.disks, "disk", "in pools", true],
-    ["volumes", counts.volumes, "volume", null, true],
+    ["disks", counts.disks, "disk", inPools ?? "in pools", without.length === 0],
+    ["volumes", counts.volumes, "volume", inPools, without.length === 0],
     ["luns", counts.luns, "LUN", counts.luns ? online(counts.luns, counts.luns_online) : null, counts.luns === counts.luns_online],
     ["shares", counts.shares ?? 0, "share", counts.shares ? online(counts.shares, counts.shares_online ?? 0) : null, counts.shares === counts.shares_online],
     ["sessions", counts.sessions, "session", null, true],

@@ -15,8 +15,9 @@ import { Table, type Column } from "../parts/table";
 import { to } from "../router";
 
 const STATUS: Record<QosFlow["status"], [Tone, string, number]> = {
-  InsufficientThroughput: ["bad", "below its minimum", 2],
-  UnknownPolicyId: ["warn", "its policy is not there", 1],
+  InsufficientThroughput: ["bad", "below its minimum", 3],
+  UnknownPolicyId: ["warn", "its policy is not there", 2],
+  LostCommunication: ["warn", "divided by old numbers", 1],
   Ok: ["good", "ok", 0],
 };
 const Status = ({ of }: { of: QosFlow["status"] }) => <Badge tone={STATUS[of][0]}>{STATUS[of][1]}</Badge>;

@@ -46,6 +46,7 @@ impl Args {
             print(&report.plan, self.dry_run);
         }
         if !self.dry_run {
+            report.ask(context)?;
             report.carry_out(context).await?;
         }
         let not_done = report.failed.len() as u64;
@@ -65,6 +66,13 @@ impl Args {
 }
 
 impl Report {
+    /// Asks before anything is moved, where hosts lose something by it.
+    fn ask(&self, context: &Context) -> CliResult {
+        let lost: Vec<&str> =
+            self.plan.moves.iter().flat_map(|step| &step.discards).map(String::as_str).collect();
+        if lost.is_empty() { Ok(()) } else { context.agree(&lost.join(" "), "rebalance") }
+    }
+
     /// Moves one after the other, so that only one pool's clients wait at a time.
     async fn carry_out(&mut self, context: &Context) -> CliResult {
         let moves = self.plan.moves.clone();
@@ -98,7 +106,10 @@ async fn move_one(context: &Context, step: &BalanceMove) -> Result<(), ClientErr
         return Err(ClientError::Problem(Box::new(problem)));
     }
     let path = format!("/pools/{}/move", segment(&step.pool));
-    let _done: Done = context.client.post(&path, &PoolMove { node: step.to.clone() }).await?;
+    // What was not told of is not agreed to.
+    let confirm = (!step.discards.is_empty()).then(|| step.pool.clone());
+    let wanted = PoolMove { node: step.to.clone(), confirm };
+    let _done: Done = context.client.post(&path, &wanted).await?;
     let served = async {
         loop {
             let status: ClusterStatus = context.client.get("/cluster").await?;
@@ -149,6 +160,10 @@ fn print(plan: &ClusterBalance, dry_run: bool) {
         ]);
     }
     moves.print();
+    let discards = plan.moves.iter().flat_map(|step| &step.discards);
+    for lost in discards {
+        outln!("{lost}");
+    }
     if !plan.stay.is_empty() {
         outln!();
         let mut stay = Table::new(&["STAYS", "NODE", "WHY"], "");

@@ -51,4 +51,12 @@ pub(super) fn print(pool: &Pool) {
     if !pool.home.is_empty() {
         outln!("Home: node {}.\n", pool.home.join(", then "));
     }
+    if let Some(why) = &pool.stays {
+        outln!("It stays with its node: {why}\n");
+    }
+    if !pool.discards.is_empty() {
+        outln!("It does not move by itself, and when it is moved:");
+        pool.discards.iter().for_each(|lost| outln!("  {lost}"));
+        outln!();
+    }
 }

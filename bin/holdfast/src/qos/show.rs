@@ -68,7 +68,9 @@ pub(super) fn print_detail(detail: &QosPolicyDetail, nodes: bool) {
     let QosPolicy { policy, luns, places, status } = &detail.policy;
     let kind = match policy.kind {
         PolicyKind::Dedicated => "dedicated: its numbers hold for each disk by itself",
-        PolicyKind::Aggregated => "aggregated: its numbers hold for all disks that one node serves together",
+        PolicyKind::Aggregated => {
+            "aggregated: its numbers hold for all disks together, whichever nodes serve them"
+        }
     };
     let or_none = |text: String| if text.is_empty() { "none".to_owned() } else { text };
     let iops = |value: Option<u64>| or_none(value.map(|value| format!("{value} IOPS")).unwrap_or_default());

@@ -33,6 +33,7 @@ pub fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("ask", Frame::Message(Message::Ask { incarnation, round })),
         ("promise", Frame::Message(Message::Promise { incarnation, round })),
         ("alive", Frame::Alive),
+        ("aside", Frame::Aside(b"of others".to_vec())),
     ];
     if let (Some(from), Some(to)) = (NodeId::new(1), NodeId::new(u16::MAX)) {
         let hello = Hello { version: VERSION, cluster: "site-1".into(), from, to };

@@ -44,7 +44,7 @@ pub use clock::boot_time;
 pub use driver::{DriverFuture, Ownership, PoolDriver};
 pub use incarnation::{IncarnationError, Incarnations, life_that_is_over};
 pub use life::{ClusterNode, NodeError, NodeOptions};
-pub use links::LinkStatus;
+pub use links::{Aside, Hears, LinkStatus, Round};
 pub use permit::{NodePermit, Permit};
 pub use pool_ownership::{BootTime, Failure, Order, Phase, Settings, Timings};
 pub use remembered::forget;

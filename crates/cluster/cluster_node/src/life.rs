@@ -23,7 +23,7 @@ use crate::driver::PoolDriver;
 use crate::entry::{self, Gate};
 use crate::follow::{News, follow};
 use crate::incarnation::{IncarnationError, Incarnations};
-use crate::links::Links;
+use crate::links::{Aside, Links};
 use crate::permit::NodePermit;
 use crate::remembered::Remembered;
 use crate::running::{Pools, Report};
@@ -74,6 +74,8 @@ pub struct NodeOptions {
     pub incarnations: Incarnations,
     /// Whether it may answer, for whoever sends answers.
     pub permit: NodePermit,
+    /// What else nodes tell each other.
+    pub aside: Aside,
 }
 
 /// Why a node does not start, or a request is not taken.
@@ -127,7 +129,7 @@ impl ClusterNode {
         let (heard, messages) = mpsc::channel(MESSAGES);
         let (commands, asked) = mpsc::channel(COMMANDS);
         let (told, status) = watch::channel(Status::default());
-        let links = Links::new(options.node, options.cluster.clone(), options.tls, heard);
+        let links = Links::new(options.node, options.cluster.clone(), options.tls, heard, options.aside);
         let record = Member {
             incarnation: Incarnation(0),
             addresses: options.addresses,
@@ -284,9 +286,8 @@ impl Work {
                 for action in life.node.handle(boot_time(), input) {
                     if matches!(action, Action::Ended) {
                         self.permit.0.end();
-                        let (me, number) = (self.me, incarnation.0);
                         let why = self.seen.notice(life.node.store_went_back());
-                        tracing::warn!("node {me}: its life {number} is over, {why}");
+                        tracing::warn!("node {}: its life {} is over, {why}", self.me, incarnation.0);
                         self.tell(&life, None);
                         return true;
                     }

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use pool_ownership::Message;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -35,6 +35,38 @@ const SILENCE: Duration = Duration::from_secs(4);
 const QUEUE: usize = 8;
 /// Strangers that may be greeting at once.
 const GREETINGS: usize = 64;
+
+/// Messages that belong together.
+pub type Round = Arc<Vec<Vec<u8>>>;
+/// Takes a message of a node.
+pub type Hears = dyn Fn(NodeId, &[u8]) + Send + Sync;
+
+/// What nodes tell each other over their links that has nothing to do with who owns which pool: the newest of it, to all of them, as long as it
+/// does not hold anything else up. What is older is left out, and a link that is new begins with the newest.
+#[derive(Clone)]
+pub struct Aside {
+    /// What is to be said: messages of at most [`Aside::MOST_BYTES`], which arrive in this order.
+    pub says: watch::Receiver<Round>,
+    /// Takes what another node has said. It may not wait.
+    pub hears: Arc<Hears>,
+}
+
+impl Aside {
+    /// The longest message; a longer one is left out.
+    pub const MOST_BYTES: usize = MAX_FRAME - 1;
+
+    /// Says nothing, and hears nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { says: watch::channel(Arc::default()).1, hears: Arc::new(|_, _| {}) }
+    }
+}
+
+impl std::fmt::Debug for Aside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Aside").finish_non_exhaustive()
+    }
+}
 
 /// How it stands with the link to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +96,7 @@ pub(crate) struct Links {
     cluster: ClusterName,
     tls: RwLock<LinkTls>,
     heard: mpsc::Sender<(NodeId, Message)>,
+    aside: Aside,
     /// None when the node has ended.
     peers: Mutex<Option<BTreeMap<NodeId, Peer>>>,
     /// The link that each node has begun last, to be told when it begins another one.
@@ -76,9 +109,10 @@ impl Links {
         cluster: ClusterName,
         tls: LinkTls,
         heard: mpsc::Sender<(NodeId, Message)>,
+        aside: Aside,
     ) -> Arc<Self> {
         let (peers, heard_from) = (Mutex::new(Some(BTreeMap::new())), Mutex::default());
-        Arc::new(Self { me, cluster, tls: RwLock::new(tls), heard, peers, heard_from })
+        Arc::new(Self { me, cluster, tls: RwLock::new(tls), heard, aside, peers, heard_from })
     }
 
     /// Ends the links that this node has begun, for good.
@@ -226,6 +260,7 @@ impl Links {
                         return;
                     }
                 }
+                Ok(Ok(Frame::Aside(bytes))) => (self.aside.hears)(node, &bytes),
                 Ok(Ok(Frame::Alive | Frame::Other(_))) => {}
                 Ok(Ok(Frame::Hello(_) | Frame::Refused(_))) => return,
                 Ok(Err(error)) => return tracing::debug!("the link from node {node} ends: {error}"),
@@ -253,7 +288,7 @@ impl Links {
                         *trouble.lock() = None;
                         // It has waited for the link, and is old.
                         while waiting.try_recv().is_ok() {}
-                        say(stream, &mut waiting).await
+                        say(stream, &mut waiting, self.aside.says.clone()).await
                     }
                     Ok(Err(why)) => why,
                     Err(_) => format!("no link in {HANDSHAKE:?}"),
@@ -291,13 +326,22 @@ impl Links {
 }
 
 /// Says what waits; returns why it cannot any more.
-async fn say(stream: impl AsyncRead + AsyncWrite, waiting: &mut mpsc::Receiver<Message>) -> String {
+async fn say(
+    stream: impl AsyncRead + AsyncWrite,
+    waiting: &mut mpsc::Receiver<Message>,
+    mut aside: watch::Receiver<Round>,
+) -> String {
     let (mut from, mut to) = tokio::io::split(stream);
     let mut nothing = [0; 1];
+    // Who is there now has heard nothing of it.
+    aside.mark_changed();
+    let mut says_aside = true;
     loop {
-        let frame = tokio::select! {
+        let bytes = tokio::select! {
+            // What decides about pools comes first.
+            biased;
             message = waiting.recv() => match message {
-                Some(message) => Frame::Message(message),
+                Some(message) => Frame::Message(message).framed(),
                 None => return "it is not needed any more".into(),
             },
             // The other side only listens: this is the end of the link.
@@ -306,9 +350,17 @@ async fn say(stream: impl AsyncRead + AsyncWrite, waiting: &mut mpsc::Receiver<M
                 Ok(_) => "it speaks where it should listen".into(),
                 Err(error) => error.to_string(),
             },
-            () = sleep(ALIVE_EVERY) => Frame::Alive,
+            changed = aside.changed(), if says_aside => {
+                if changed.is_err() {
+                    says_aside = false;
+                    continue;
+                }
+                let messages = aside.borrow_and_update().clone();
+                let fit = messages.iter().filter(|message| message.len() <= Aside::MOST_BYTES);
+                fit.flat_map(|message| Frame::Aside(message.clone()).framed()).collect()
+            }
+            () = sleep(ALIVE_EVERY) => Frame::Alive.framed(),
         };
-        let bytes = frame.framed();
         let written = timeout(WRITE_PATIENCE, async {
             to.write_all(&bytes).await?;
             to.flush().await
@@ -344,5 +396,40 @@ fn prepare(tcp: &TcpStream) -> io::Result<()> {
 impl std::fmt::Debug for Links {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.status()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_link_says_the_newest_of_what_is_told_aside_and_messages_before_it() {
+        let (here, mut there) = tokio::io::duplex(1 << 16);
+        let (tell, says) = watch::channel(Arc::new(vec![b"old".to_vec()]));
+        tell.send_replace(Arc::new(vec![b"new".to_vec(), vec![0; MAX_FRAME], b"newer".to_vec()]));
+        let (queue, mut waiting) = mpsc::channel(QUEUE);
+        let ask = Message::Ask { incarnation: cluster_store::values::Incarnation(1), round: 2 };
+        queue.try_send(ask).expect("room");
+        let saying = tokio::spawn(async move { say(here, &mut waiting, says).await });
+        let mut heard = Vec::new();
+        for _ in 0..3 {
+            heard.push(read_frame(&mut there).await.expect("said"));
+        }
+        let aside = |bytes: &[u8]| Frame::Aside(bytes.to_vec());
+        assert_eq!(
+            heard,
+            [Frame::Message(ask), aside(b"new"), aside(b"newer")],
+            "what is too long is left out"
+        );
+        tell.send_replace(Arc::new(vec![b"next".to_vec()]));
+        assert_eq!(read_frame(&mut there).await.expect("said"), aside(b"next"));
+        // Nobody says anything aside any more: the link goes on.
+        drop(tell);
+        assert_eq!(read_frame(&mut there).await.expect("said"), Frame::Alive);
+        queue.try_send(ask).expect("room");
+        assert_eq!(read_frame(&mut there).await.expect("said"), Frame::Message(ask));
+        drop(queue);
+        assert!(saying.await.expect("it ends").contains("not needed"));
     }
 }

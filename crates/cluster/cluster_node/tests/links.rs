@@ -55,6 +55,7 @@ impl Scene {
             api: String::new(),
             bus: String::new(),
             permit: cluster_node::NodePermit::default(),
+            aside: cluster_node::Aside::none(),
             paused: false,
             listener: std::net::TcpListener::bind((address, port)).expect("bound"),
             tls: LinkTls::new(

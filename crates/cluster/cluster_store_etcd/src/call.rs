@@ -117,9 +117,13 @@ pub(crate) async fn begin(
         .method(Method::POST)
         .uri(format!("{url}{path}"))
         .header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))
-        .header(TE, HeaderValue::from_static("trailers"))
-        // A member that knows no leader says so at once.
-        .header(HeaderName::from_static("hasleader"), HeaderValue::from_static("true"));
+        .header(TE, HeaderValue::from_static("trailers"));
+    // A member that knows no leader says so at once. How it is with itself it is to say all the same: in an election no member knows one, and none of
+    // them is away.
+    let request = match path {
+        STATUS => request,
+        _ => request.header(HeaderName::from_static("hasleader"), HeaderValue::from_static("true")),
+    };
     let request = match patience {
         // At most eight digits are allowed.
         Some(patience) => {

@@ -313,3 +313,30 @@ fn a_member_that_is_away_or_stands_still_is_noticed_while_others_answer() {
     etcd.wait_until_healthy();
     assert_eq!(answer(&store), [true, true, true]);
 }
+
+/// In an election no member knows a leader. Each of them answers all the same: none of them is away.
+#[test]
+fn a_member_without_a_leader_says_so_and_is_not_away() {
+    if !is_installed() {
+        return;
+    }
+    let (mut etcd, runtime) = (Etcd::start(3, &[]), runtime());
+    let store = store(&etcd, &runtime);
+    let led = |store: &EtcdStore| -> Vec<Option<bool>> {
+        let health = block_on(&runtime, store.health());
+        health.into_iter().map(|member| member.told.ok().map(|told| told.has_leader)).collect()
+    };
+    assert_eq!(led(&store), [Some(true); 3]);
+    let leader = etcd.leader();
+    let (other, left) = ((leader + 1) % 3, (leader + 2) % 3);
+    etcd.kill(other);
+    etcd.kill(leader);
+    test_etcd::wait_for("it has noticed", || led(&store)[left] != Some(true));
+    for _ in 0..20 {
+        let led = led(&store);
+        assert_eq!((led[leader], led[other], led[left]), (None, None, Some(false)), "{led:?}");
+    }
+    // Also over a connection that is made while there is none.
+    let fresh = self::store(&etcd, &runtime);
+    assert_eq!(led(&fresh)[left], Some(false));
+}

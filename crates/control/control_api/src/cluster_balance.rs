@@ -28,6 +28,10 @@ pub struct BalanceMove {
     /// What it does, in normalised I/Os a second; absent while it is not known, which counts as none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<u64>,
+    /// What hosts lose by it that they have written to LUNs with `write_cache_in`, a sentence for each LUN: it is not moved by itself then, and
+    /// `pool_move` needs `confirm`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub discards: Vec<String>,
 }
 
 /// Why a pool should move.

@@ -23,6 +23,23 @@ pub struct ClusterPool {
     /// Why it is not served, as far as the node that answers knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The node that served it last, as far as the node that answers has seen; absent while it is served, and where that is its owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// For how many seconds no node has served it, as far as the node that answers has seen; absent while one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_seconds: Option<u64>,
+    /// Its volumes, as far as they are known; none while it is served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<String>,
+}
+
+impl ClusterPool {
+    /// Whether it is known that no node lets clients in to it now.
+    #[must_use]
+    pub fn is_unserved(&self) -> bool {
+        self.state < ClusterPoolState::Unknown
+    }
 }
 
 /// How far a pool is on its owner.
@@ -31,11 +48,11 @@ pub struct ClusterPool {
 pub enum ClusterPoolState {
     /// No node owns it.
     Unowned,
-    /// Its owner is not heard of.
+    /// Its owner is not heard of, or the process that owned it has ended.
     Silent,
     /// Its owner opens it, or lets go of it.
     Moving,
-    /// Its owner cannot be asked, as the shared state cannot be read.
+    /// It is not known: its owner does not answer, or the shared state cannot be read.
     Unknown,
     /// It is served.
     Online,
@@ -153,6 +170,9 @@ pub struct ClusterStatus {
     /// The shared state has gone back in time (etcd was restored from a backup), as the node that answers has noticed since it was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_went_back: Option<String>,
+    /// The shared state (etcd) cannot be read by the node that answers: it does not know what other nodes serve.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub store_unreadable: bool,
     /// Members of etcd, as the node that answers has found them within the last seconds; none before it has looked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etcd: Vec<EtcdMemberStatus>,
@@ -168,12 +188,16 @@ pub struct ClusterStatus {
 }
 
 /// How a node is paused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodePause {
     /// It gives away the pools that it has, too.
     #[serde(default)]
     pub drain: bool,
+    /// The node's name, repeated; needed when it gives pools away and hosts lose by that what they have written to LUNs with
+    /// `write_cache_in`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }
 
 /// Where a pool is to go.
@@ -182,4 +206,7 @@ pub struct NodePause {
 pub struct PoolMove {
     /// The node.
     pub node: String,
+    /// The pool's name, repeated; needed when hosts lose by the move what they have written to LUNs with `write_cache_in`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm: Option<String>,
 }

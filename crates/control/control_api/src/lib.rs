@@ -153,7 +153,9 @@ pub use smb::{
 };
 pub use smb_check::{check_share_name, parse_network};
 pub use snapshot::{Snapshot, SnapshotCreate, SnapshotSchedule, SpaceUse};
-pub use status::{Acknowledgement, Counts, Issue, RequestMemory, Severity, Status, Verdict};
+pub use status::{
+    Acknowledgement, CountedPool, Counts, Issue, RequestMemory, Severity, Status, UncountedPool, Verdict,
+};
 pub use units::{human_bytes, many, parse_bytes, with_article};
 pub use volume::{LogPlace, Provisioning, Volume, VolumeCreate, VolumeRename, VolumeUpdate};
 

@@ -124,6 +124,12 @@ pub struct LunWriteCacheNow {
     /// Why nothing goes to its overflow file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// That is because the overflow file is as large as it may be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overflow_is_full: bool,
+    /// Initiators that have written to it: they lose that when it is given up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrote: Vec<String>,
 }
 
 #[cfg(test)]

@@ -86,6 +86,10 @@ pub struct Pool {
     /// Why it stays with its node whatever that has to do, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stays: Option<String>,
+    /// What hosts lose that they have written to LUNs with `write_cache_in` when it goes to another node, a sentence for each LUN: while there
+    /// is any it does not move by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub discards: Vec<String>,
     /// When it will be full. Absent while this node has seen less than a day of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<PoolForecast>,

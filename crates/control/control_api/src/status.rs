@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{ClusterStatus, Job};
+use crate::{ClusterStatus, Job, RedundancyState};
 
 /// How bad something is. The order is worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -27,7 +27,7 @@ pub enum Verdict {
     FullyRedundant,
     /// Yes soon: copies are being restored.
     Restoring,
-    /// No, but all data is there.
+    /// No, but all data is there, as far as is known: `summary` begins with UNKNOWN where a node does not answer that has pools.
     Reduced,
     /// No: some data is not available.
     Unavailable,
@@ -97,6 +97,32 @@ pub struct Counts {
     pub shares_online: u64,
 }
 
+/// A pool that is counted in the totals.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CountedPool {
+    /// Its name.
+    pub pool: String,
+    /// The epoch in which it is open.
+    pub epoch: u64,
+    /// Its disks.
+    pub disks: u64,
+    /// Its volumes.
+    pub volumes: u64,
+    /// Bytes that it has.
+    pub capacity_bytes: u64,
+    /// Bytes of these that are free.
+    pub free_bytes: u64,
+}
+
+/// A pool that the totals are without, as it cannot be looked into now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UncountedPool {
+    /// Its name.
+    pub pool: String,
+    /// Why, as the end of a sentence about it: "no node serves it now".
+    pub why: String,
+}
+
 /// Memory for clients' requests that are under way, and their answers: all of them together, iSCSI and SMB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestMemory {
@@ -141,12 +167,21 @@ pub struct Status {
     pub issues: Vec<Issue>,
     /// Work under way.
     pub jobs: Vec<Job>,
-    /// How many of each there are.
+    /// The worst redundancy of any data in pools that can be looked into; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<RedundancyState>,
+    /// How many of each there are; disks and volumes are those of pools in `counted`.
     pub counts: Counts,
-    /// Bytes of all pools.
+    /// Bytes of all pools in `counted`.
     pub capacity_bytes: u64,
-    /// Bytes that are free in all pools.
+    /// Bytes that are free in all pools in `counted`.
     pub free_bytes: u64,
+    /// The pools that capacity, free bytes, disks and volumes are the totals of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counted: Vec<CountedPool>,
+    /// The pools that these totals are without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_counted: Vec<UncountedPool>,
     /// Memory for clients' requests that are under way.
     #[serde(default)]
     pub request_memory: RequestMemory,

@@ -15,6 +15,7 @@ use control_api::{
     Provisioning, Resiliency, Scrub, SpaceState,
 };
 use observe::IoTotals;
+use qos_exchange::Exchange;
 use read_cache::ReadCache;
 use smb_users::Users;
 use tcp_service::{Budget, Spawner};
@@ -36,7 +37,7 @@ pub(crate) use crate::config_store::Current;
 pub(crate) use crate::open_told::OpenTold;
 pub use found_disk::{DiskContent, FoundDisk};
 pub use iscsi::{BeginForwarding, IscsiBackend, ServedBy, ServedLun, Targets};
-pub(crate) use iscsi::{FlowOn, HELD_ELSEWHERE, ImageNow, QueueOf};
+pub(crate) use iscsi::{CacheRoom, FlowOn, HELD_ELSEWHERE, ImageNow, QueueOf};
 pub use ownership::{DiskFence, Fenced, Held, NoFence, PoolOwner, Whose};
 pub(crate) use ownership::{another_nodes, is_followed};
 pub(crate) use smb::{Remote, ShareTotals, SmbAdministration};
@@ -426,6 +427,8 @@ pub struct Backends {
     pub cache: Arc<ReadCache>,
     /// Memory that the write caches of LUNs share.
     pub write_caches: write_cache::Budget,
+    /// What nodes tell each other of the demand for QoS policies that they share.
+    pub qos_exchange: Arc<Exchange>,
     /// Memory for the requests of all clients that are under way.
     pub budget: Budget,
     /// iSCSI.

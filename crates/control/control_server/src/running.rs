@@ -187,8 +187,9 @@ impl Running {
             async move {
                 node.open().await;
                 if let (Some(place), Some(membership), Some(driver)) = (place, membership, driver)
-                    && let Err(problem) =
-                        place.start(membership, Arc::new(driver), node.clone(), node.clone()).await
+                    && let Err(problem) = place
+                        .start(membership, Arc::new(driver), node.clone(), node.clone(), node.qos_exchange())
+                        .await
                 {
                     tracing::error!(%problem, "the node does not take part in its cluster");
                 }

@@ -43,6 +43,9 @@ pub(crate) struct Row {
     pub(crate) todo: String,
     pub(crate) first_seen: u64,
     pub(crate) last_seen: u64,
+    /// Since when it has been there without being gone at any look; none from a file that does not tell it, where it is `first_seen`.
+    #[serde(default)]
+    pub(crate) since: Option<u64>,
     /// Since when it has stayed away.
     pub(crate) gone: Option<u64>,
     /// It counts as gone.
@@ -62,6 +65,7 @@ impl Row {
             todo: cut(&issue.todo, MOST_TEXT),
             first_seen: now,
             last_seen: now,
+            since: Some(now),
             gone: None,
             cleared: false,
             times,
@@ -186,6 +190,8 @@ impl Book {
         row.todo = cut(&issue.todo, MOST_TEXT);
         if row.gone.take().is_some() {
             row.times = row.times.saturating_add(1);
+            // It is the same finding, and it was gone: what is said of how long it has been there is about this time.
+            row.since = Some(now);
         }
         // Worse is less: the order of severities is worst first.
         row.acknowledged.take_if(|(known, _)| issue.severity < *known);
@@ -199,6 +205,7 @@ impl Book {
         // `last_seen` alone is not worth a write each time; what is on the disk is at most an hour old.
         row.last_seen = now;
         row.first_seen = row.first_seen.min(now);
+        row.since = Some(row.since.unwrap_or(row.first_seen).min(now));
         if worse {
             news.push(News::Worse(row.finding(&id)));
         }
@@ -243,7 +250,8 @@ impl Book {
         for issue in issues.iter_mut().filter(|issue| !issue.code.is_empty()) {
             issue.id = finding_id(&issue.code, &issue.subject);
             let Some(row) = self.rows.get(&issue.id).filter(|row| !row.cleared) else { continue };
-            issue.since = Some(row.first_seen);
+            // One that was gone at the last look has not been there since then.
+            issue.since = row.since.or(Some(row.first_seen)).filter(|_| row.gone.is_none());
             // One that has just got worse is not known of.
             let known = row.acknowledged.as_ref().filter(|(known, _)| issue.severity >= *known);
             issue.acknowledged = known.map(|(_, who)| who.clone());

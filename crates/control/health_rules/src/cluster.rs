@@ -2,27 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use control_api::{
-    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, Issue, Severity, many,
-};
+use control_api::{ClusterMember, ClusterMemberState, ClusterStatus, Issue, Severity, many};
 
 use crate::etcd::of_etcd;
+use crate::unserved::of_unserved;
 use crate::{FindingCode, issue};
 
-/// A pool that no node serves: nothing of it can be read or written now, also where that is over in a moment.
-fn of_unserved(pool: &ClusterPool) -> Issue {
-    let detail = match &pool.owner {
-        Some(owner) if pool.state == ClusterPoolState::Moving => {
-            format!("node {owner} opens or closes it; clients wait meanwhile")
-        }
-        _ => "no node lets clients in to it now".to_owned(),
-    };
-    let todo = "It goes on by itself within seconds where nodes and etcd can; `holdfast cluster status` says who is away.";
-    issue(FindingCode::PoolUnserved, Severity::Critical, format!("pool {}", pool.name), detail, todo)
+/// Nodes that do not take part, whose pools are with others meanwhile, members of etcd, and pools that no node serves.
+pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
+    let back = cluster.store_went_back.iter().map(|why| of_store_back(&cluster.cluster, why));
+    let told = of_nodes_seen(cluster).into_iter().chain(of_paused(cluster)).chain(of_etcd(cluster));
+    told.chain(of_unserved(cluster)).chain(back).collect()
 }
 
-/// Nodes that do not take part, whose pools are with others meanwhile, and members of etcd.
-pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
+/// What nodes are away, and what that means for a further loss: of what each node sees of the others by itself.
+pub fn of_nodes_seen(cluster: &ClusterStatus) -> Vec<Issue> {
     let away =
         |node: &&ClusterMember| matches!(node.state, ClusterMemberState::Away | ClusterMemberState::Silent);
     let told = cluster.nodes.iter().filter(away).map(|node| {
@@ -33,11 +27,7 @@ pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
         );
         issue(FindingCode::NodeAway, Severity::Warning, format!("node {}", node.name), detail.to_owned(), todo)
     });
-    let unserved = cluster.pools.iter().filter(|pool| pool.state < ClusterPoolState::Unknown);
-    let unserved = unserved.map(of_unserved);
-    let back = cluster.store_went_back.iter().map(|why| of_store_back(&cluster.cluster, why));
-    let told = told.chain(of_paused(cluster)).chain(of_quorum(cluster)).chain(of_etcd(cluster));
-    told.chain(unserved).chain(back).collect()
+    told.chain(of_quorum(cluster)).collect()
 }
 
 /// What nodes share is older than what they have seen.
@@ -177,6 +167,7 @@ mod tests {
             takes_part: true,
             trouble: None,
             store_went_back: None,
+            store_unreadable: false,
             etcd: Vec::new(),
             etcd_alarms: Vec::new(),
             summary: Vec::new(),
@@ -211,29 +202,6 @@ mod tests {
         let five = [(Up, "1"), (Up, "1"), (Up, "1"), (Up, "1"), (Away, "")];
         assert_eq!(codes(&cluster(&five)), ["node-away"]);
         assert_eq!(codes(&cluster(&[(Up, "1"), (Paused, "1")])), ["node-paused"]);
-    }
-
-    #[test]
-    fn a_pool_that_nobody_serves_is_critical_also_on_its_way() {
-        let mut cluster = cluster(&[(ClusterMemberState::Up, "1")]);
-        let pool = |state| ClusterPool {
-            name: "p".into(),
-            guid: uuid::Uuid::from_u128(1),
-            owner: Some("n1".into()),
-            epoch: 2,
-            state,
-            reason: None,
-            address: None,
-        };
-        use ClusterPoolState::{Moving, Online, Silent};
-        for (state, words) in [(Moving, "node n1 opens"), (Silent, "no node")] {
-            cluster.pools = vec![pool(state)];
-            let told = of_nodes(&cluster);
-            assert_eq!(told.len(), 1);
-            assert!(told[0].severity == Severity::Critical && told[0].detail.starts_with(words), "{told:?}");
-        }
-        cluster.pools = vec![pool(Online)];
-        assert_eq!(of_nodes(&cluster), []);
     }
 
     #[test]

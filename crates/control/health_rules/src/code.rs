@@ -63,6 +63,7 @@ codes! {
     NodeSilent "node-silent" "A node does not answer what it was asked.",
     NodeVersion "node-version" "The nodes of the cluster run different releases.",
     NotifyFailed "notify-failed" "A notification cannot be delivered.",
+    PoolAwayFromHome "pool-away-from-home" "A pool does not go home by itself, as write caches hold what hosts have written.",
     PoolClosed "pool-closed" "A pool is not open.",
     PoolFillsUp "pool-fills-up" "A pool will be full soon if it goes on growing.",
     PoolOvercommitted "pool-overcommitted" "Thin volumes are promised more than their pool has, and it fills up.",

@@ -115,6 +115,7 @@ mod tests {
             takes_part: true,
             trouble: None,
             store_went_back: None,
+            store_unreadable: false,
             etcd: members,
             etcd_alarms: alarms,
             summary: Vec::new(),

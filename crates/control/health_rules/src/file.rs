@@ -16,7 +16,10 @@ use byte_codec::crc32c;
 use crate::book::{Book, MOST_CLEARED, MOST_FINDINGS, Row, finding_id};
 
 const MAGIC: &[u8; 8] = b"HFFINDBK";
-const VERSION: u32 = 1;
+/// Version 2 has `since` in each row.
+const VERSION: u32 = 2;
+/// What earlier releases wrote.
+const EARLIER: u32 = 1;
 const HEADER: usize = 20;
 /// Most bytes of a file: each finding takes less than six thousand, and of most a tenth of that.
 pub const MAX_FILE_BYTES: u64 = 32 << 20;
@@ -85,7 +88,7 @@ pub fn read(bytes: &[u8]) -> Result<Book, FileError> {
     else {
         return Err(damaged("its head is cut short"));
     };
-    if version != VERSION {
+    if version != VERSION && version != EARLIER {
         return Err(FileError::Newer(version));
     }
     let json = bytes.get(HEADER..).unwrap_or_default();
@@ -95,7 +98,8 @@ pub fn read(bytes: &[u8]) -> Result<Book, FileError> {
     if crc32c(json) != sum {
         return Err(damaged("its checksum differs"));
     }
-    let rows: Vec<Row> = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
+    let mut rows: Vec<Row> = serde_json::from_slice(json).map_err(|error| damaged(error.to_string()))?;
+    rows.iter_mut().for_each(|row| row.since = row.since.or(Some(row.first_seen)));
     if rows.len() > 2 * MOST_FINDINGS + MOST_CLEARED {
         return Err(damaged(format!("it has {} findings", rows.len())));
     }
@@ -129,6 +133,20 @@ mod tests {
         bytes.extend(crc32c(json).to_le_bytes());
         bytes.extend(json);
         let book = read(&bytes).expect("a book");
+        let row = book.rows.values().next().expect("a row");
+        assert_eq!((row.first_seen, row.since, row.gone, row.times), (1, Some(1), Some(3), 4));
+        assert!(row.acknowledged.is_some() && write(&book).expect("bytes")[8] == 2);
+    }
+
+    /// Nor do these.
+    #[test]
+    fn the_second_version_stays_as_it_is() {
+        let json = br#"[{"code":"pool-space","subject":"pool p","severity":"warning","worst":"error","detail":"d","todo":"t","first_seen":1,"last_seen":3,"since":2,"gone":null,"cleared":false,"times":4,"acknowledged":null}]"#;
+        let mut bytes = b"HFFINDBK\x02\0\0\0".to_vec();
+        bytes.extend((json.len() as u32).to_le_bytes());
+        bytes.extend(crc32c(json).to_le_bytes());
+        bytes.extend(json);
+        let book = read(&bytes).expect("a book");
         assert_eq!(write(&book).expect("bytes"), bytes);
     }
 
@@ -142,8 +160,8 @@ mod tests {
             assert!(read(&good[..at]).is_err(), "cut at {at}");
         }
         let mut newer = good;
-        newer[8] = 2;
-        assert_eq!(read(&newer), Err(FileError::Newer(2)));
+        newer[8] = 3;
+        assert_eq!(read(&newer), Err(FileError::Newer(3)));
     }
 
     proptest! {

@@ -19,7 +19,7 @@ pub fn book(bytes: &[u8]) {
 
 /// What lies behind the checksum.
 pub fn rows(json: &[u8]) {
-    let mut bytes = b"HFFINDBK\x01\0\0\0".to_vec();
+    let mut bytes = b"HFFINDBK\x02\0\0\0".to_vec();
     bytes.extend((json.len() as u32).to_le_bytes());
     bytes.extend(crc32c(json).to_le_bytes());
     bytes.extend(json);

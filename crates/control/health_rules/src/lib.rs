@@ -13,7 +13,8 @@
 //!   goes within that time is one finding that has come several times.
 //! * An acknowledgement ends when its finding clears or gets worse than it was when somebody acknowledged it.
 //! * The sentence above all lines is never better than the worst line that nobody has acknowledged, and never better than the state of the
-//!   data or a critical line, whoever knows of it.
+//!   data or a critical line, whoever knows of it. What cannot be looked into, as no node serves it or its node does not answer, is said to be so, and is
+//!   never taken for redundant.
 
 mod book;
 mod clients;
@@ -23,6 +24,7 @@ mod etcd;
 mod file;
 pub mod fuzz;
 mod headline;
+mod kept_pools;
 mod lost_writes;
 mod parts;
 mod reservations;
@@ -30,16 +32,18 @@ mod shares;
 mod silence;
 mod space;
 mod stall;
+mod unserved;
 mod write_caches;
 
 use control_api::{Issue, Severity};
 
 pub use book::{Book, CLEAR_AFTER, KEPT_SECONDS, MOST_CLEARED, MOST_FINDINGS, News, finding_id};
 pub use clients::{of_initiators, of_shares_on_clusters, of_unencrypted};
-pub use cluster::{of_clock, of_gate, of_nodes, of_nodes_away, of_versions};
+pub use cluster::{of_clock, of_gate, of_nodes, of_nodes_away, of_nodes_seen, of_versions};
 pub use code::FindingCode;
 pub use file::{FileError, MAX_FILE_BYTES, read, write};
-pub use headline::{headline, sort};
+pub use headline::{Known, headline, sort};
+pub use kept_pools::of_kept_pools;
 pub use lost_writes::of_lost_writes;
 pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
 pub use reservations::of_reservations;
@@ -47,6 +51,9 @@ pub use shares::of_shares_of_nobody;
 pub use silence::{DiskAnswers, DiskWatch, SILENT_AFTER, Silent};
 pub use space::{no_room, of_fullness, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
+pub use unserved::{
+    TAKES_AT_MOST, UnservedWatch, is_of_unserved, not_known, of_unserved, of_waiting_volumes, waits,
+};
 pub use write_caches::of_write_caches;
 
 /// An issue of a rule, of which nothing is said yet.

@@ -7,10 +7,11 @@ use control_api::{
 
 use crate::{FindingCode, issue};
 
-/// What is wrong with pools as a whole; `todo` says what is to be done about one that is not open, if that is known,
-/// `done_without` which hold nothing that anyone lacks.
+/// What is wrong with pools as a whole. `ready` says that all has been opened that could be, `todo` what is to be done about one that is not open, if
+/// that is known, `done_without` which hold nothing that anyone lacks.
 pub fn of_pools(
     pools: &[Pool],
+    ready: bool,
     todo: &dyn Fn(&Pool) -> String,
     done_without: &dyn Fn(&Pool) -> bool,
 ) -> Vec<Issue> {
@@ -24,11 +25,26 @@ pub fn of_pools(
                 "it takes no writes",
                 "Bring its missing disks back; the node opens it again by itself.".to_owned(),
             ),
-            PoolState::Opening | PoolState::Degraded | PoolState::Online | PoolState::Elsewhere => {
-                return None;
+            PoolState::Opening if !ready => {
+                let subject = format!("pool {}", pool.name);
+                return Some(issue(
+                    FindingCode::Starting,
+                    Severity::Info,
+                    subject,
+                    "it is being opened",
+                    "Wait for it.",
+                ));
             }
+            // Nobody can use it, and nothing is known of its data, for however short a time.
+            PoolState::Opening => {
+                (FindingCode::PoolClosed, Severity::Critical, "it is not open yet", todo(pool))
+            }
+            PoolState::Degraded | PoolState::Online | PoolState::Elsewhere => return None,
         };
-        let mut detail = format!("{what}: {why}");
+        let mut detail = match (pool.state, &pool.reason) {
+            (PoolState::Opening, None) => what.to_owned(),
+            _ => format!("{what}: {why}"),
+        };
         let severity = if done_without(pool) {
             detail.push_str("; it holds no more than logs, and their volumes are served without them");
             Severity::Error

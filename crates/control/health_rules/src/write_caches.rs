@@ -29,10 +29,14 @@ pub fn of_write_caches(luns: &[Lun]) -> Vec<Issue> {
                     human_bytes(now.ram_bytes),
                     human_bytes(now.ram_limit_bytes)
                 ),
-                format!(
+                if now.overflow_is_full {
+                    "Its overflow file is as large as it may be, whatever room its volume has: shut its host down and make the LUN anew with a larger one (`--overflow-size`). What the host discards is room again. Nothing that was written is lost meanwhile, and when memory is full, writes wait and then fail.".to_owned()
+                } else {
+                    format!(
                     "Make room in volume {}, or bring it back: what waits goes on by itself. Nothing that was written is lost meanwhile, and when memory is full, writes wait and then fail.",
                     lun.config.volume
-                ),
+                )
+                },
             ),
             (None, WriteCachePlace::Ram) if is_full(now) => (
                 Severity::Error,
@@ -92,6 +96,11 @@ mod tests {
         for (bytes, wanted) in [(8 << 20, Severity::Warning), (16 << 20, Severity::Error)] {
             let (severity, detail) = told(overflow, has(bytes, Some("no space left"))).expect("told");
             assert!(severity == wanted && detail.contains("(no space left)"), "{detail}");
+        }
+        for (overflow_is_full, advice) in [(false, "Make room in volume v"), (true, "(`--overflow-size`)")] {
+            let now = LunWriteCacheNow { overflow_is_full, ..has(16 << 20, Some("no space left")) };
+            let todo = of_write_caches(&[lun(overflow, now)])[0].todo.clone();
+            assert!(todo.contains(advice), "{todo}");
         }
         let own_disk = r#"{"place":"own-disk","overflow":"/c"}"#;
         for (cache, bytes, wanted) in [

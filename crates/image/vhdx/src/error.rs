@@ -30,6 +30,8 @@ pub enum ImageErrorKind {
     NoSpace,
     /// Others have the memory that is needed now.
     NoMemory,
+    /// Whoever asked for it does not want it any more: nothing has changed.
+    Cancelled,
     /// An earlier failure of durability: nothing more is promised, so nothing more is done.
     Stopped,
     /// The file below has failed.

@@ -42,6 +42,7 @@ mod source;
 mod space;
 #[cfg(test)]
 mod tests;
+mod used;
 mod write;
 
 pub use chain::{CHAIN_MAX, Finder, Finding, Found, open_chain, open_parent};

@@ -201,8 +201,8 @@ impl Opening {
             entropy: self.entropy,
             regions: parking_lot::Mutex::new(Regions::new(self.regions, self.log)),
             log: self.log,
+            space: Space::within(Taken::nothing(self.memory.clone())),
             pages: Pages::new(self.memory),
-            space: Space::default(),
             journal: tokio::sync::Mutex::new(self.journal),
             blocks: shard_runtime::RangeLocks::default(),
             growing: tokio::sync::Mutex::new(()),
@@ -367,11 +367,11 @@ impl Inner {
     pub(crate) async fn claim_all(&self, mut tell: impl FnMut(ImageError)) -> Result<u64> {
         let (layout, bat) = (self.layout(), self.bat());
         let regions: Vec<Region> = self.regions.lock().table.all().chain([self.log]).collect();
-        if !self.space.claim(Extent { at: 0, count: 1 }) {
+        if !self.space.claim(Extent { at: 0, count: 1 })? {
             tell(ImageError::damaged("the file's beginning is used twice"));
         }
         for region in regions {
-            if !self.space.claim(Extent::of(region.offset, u64::from(region.length))) {
+            if !self.space.claim(Extent::of(region.offset, u64::from(region.length)))? {
                 tell(ImageError::damaged(format!("the region at {:#x} lies over another", region.offset)));
             }
         }
@@ -386,6 +386,8 @@ impl Inner {
                 let (entry, number) = (entry_at(&bytes, (index * 8) as usize), number + index);
                 match self.claim_entry(&layout, number, entry) {
                     Ok(found) => present += u64::from(found),
+                    // That is nothing wrong with the file.
+                    Err(error) if error.kind() == ImageErrorKind::NoMemory => return Err(error),
                     Err(error) => tell(error),
                 }
             }
@@ -410,7 +412,7 @@ impl Inner {
         };
         if let Some((offset, len)) = claim {
             self.check_place(number, offset, len)?;
-            if !self.space.claim(Extent::of(offset, len)) {
+            if !self.space.claim(Extent::of(offset, len))? {
                 return Err(ImageError::damaged(format!(
                     "BAT entry {number} leads to {offset:#x}, where another block is"
                 )));

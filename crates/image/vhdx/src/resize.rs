@@ -12,7 +12,7 @@ use shard_runtime::finish_anyway;
 use vhdx_format::{BatEntry, BatLayout, LOG_SECTOR, MIB, PayloadState, REGION_OFFSETS, Region};
 
 use crate::create::check_size;
-use crate::error::{ImageError, Result};
+use crate::error::{ImageError, ImageErrorKind, Result};
 use crate::image::{Image, Inner, Regions};
 use crate::space::Extent;
 use crate::write::{Part, is_anchored, is_present};
@@ -56,13 +56,34 @@ impl Image {
     /// When no disk has that size, or the file fails; then the disk has the size that it had.
     pub async fn resize(&self, size: u64) -> Result<()> {
         let inner = Arc::clone(&self.inner);
-        let resized = finish_anyway(async move { inner.resize(size).await });
-        resized.await
+        finish_anyway(async move { inner.resize(size, None).await }).await
+    }
+
+    /// Gives the disk a size that is no smaller than the one it has then, durably: what a larger one has more reads as zeros. Of two
+    /// sizes that are asked for at once, the smaller one takes nothing away from the larger. It is asked between blocks whether that is still
+    /// `wanted`.
+    ///
+    /// # Errors
+    /// [`ImageErrorKind::InvalidArgument`] when the disk is larger already, [`ImageErrorKind::Cancelled`] when it is not wanted any more, and
+    /// those of [`Image::resize`].
+    pub async fn grow(&self, size: u64, wanted: impl Fn() -> bool + 'static) -> Result<()> {
+        let inner = Arc::clone(&self.inner);
+        finish_anyway(async move { inner.resize(size, Some(&wanted)).await }).await
     }
 }
 
+/// # Errors
+/// When a growing is not wanted any more.
+fn check_wanted(wanted: Option<&dyn Fn() -> bool>) -> Result<()> {
+    if wanted.is_none_or(|wanted| wanted()) {
+        return Ok(());
+    }
+    Err(ImageError::new(ImageErrorKind::Cancelled, "the disk was growing, and is not to grow any more"))
+}
+
 impl Inner {
-    async fn resize(&self, size: u64) -> Result<()> {
+    /// With `wanted` it only grows, and only as long as that is wanted.
+    async fn resize(&self, size: u64, wanted: Option<&dyn Fn() -> bool>) -> Result<()> {
         let _one = self.resizing.lock().await;
         self.check_writable()?;
         check_size(size, self.metadata.logical_sector)?;
@@ -71,12 +92,17 @@ impl Inner {
         if size == old.disk_size {
             return Ok(());
         }
+        if wanted.is_some() && size < old.disk_size {
+            let told = format!("the disk has {} bytes already, and is not to become smaller", old.disk_size);
+            return Err(ImageError::new(ImageErrorKind::InvalidArgument, told));
+        }
         let mut room = Room::default();
         if size > old.disk_size && self.metadata.parameters.leave_allocated && !old.has_parent {
             // Before the others stand still: zeros for terabytes take their time.
             self.begin_changes(false).await?;
             let new = BatLayout { disk_size: size, ..old };
-            if let Err(error) = self.make_room(new.payload_blocks() - old.payload_blocks(), &mut room).await {
+            let blocks = new.payload_blocks() - old.payload_blocks();
+            if let Err(error) = self.make_room(blocks, wanted, &mut room).await {
                 let _alone = self.shape.write().await;
                 self.give_back_all(room.extents).await;
                 return Err(error);
@@ -95,7 +121,7 @@ impl Inner {
             let mut table = None;
             let grown = async {
                 self.zero_behind(&old, size).await?;
-                let moved = self.prepare_table(&old, &new, &mut room, &mut table).await?;
+                let moved = self.prepare_table(&old, &new, wanted, (&mut room, &mut table)).await?;
                 self.commit().await?;
                 self.put_shape(size, moved).await
             };
@@ -115,9 +141,10 @@ impl Inner {
     }
 
     /// Takes space for so many blocks of a fixed disk, as zeros. Nothing leads there yet, so others go on meanwhile.
-    async fn make_room(&self, blocks: u64, room: &mut Room) -> Result<()> {
+    async fn make_room(&self, blocks: u64, wanted: Option<&dyn Fn() -> bool>, room: &mut Room) -> Result<()> {
         let size = self.block_size();
         for _ in 0..blocks {
+            check_wanted(wanted)?;
             let (extent, old) = self.room(size / MIB).await?;
             room.add(extent);
             if old {
@@ -218,8 +245,8 @@ impl Inner {
         &self,
         old: &BatLayout,
         new: &BatLayout,
-        room: &mut Room,
-        table: &mut Option<Extent>,
+        wanted: Option<&dyn Fn() -> bool>,
+        (room, table): (&mut Room, &mut Option<Extent>),
     ) -> Result<Option<Region>> {
         let bat = self.bat();
         // The first that is not of a block that the disk has.
@@ -232,6 +259,7 @@ impl Inner {
                 }
                 if self.pages.is_full() {
                     self.commit().await?;
+                    check_wanted(wanted)?;
                 }
             }
             return Ok(None);
@@ -259,6 +287,7 @@ impl Inner {
                 bytes[(number * 8 - done) as usize..][..8].copy_from_slice(&entry);
             }
             self.put(region.offset + done, &bytes).await?;
+            check_wanted(wanted)?;
             done += step;
         }
         Ok(Some(region))

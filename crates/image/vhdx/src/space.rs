@@ -12,32 +12,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use parking_lot::Mutex;
 use vhdx_format::MIB;
 
+use crate::error::{ImageError, ImageErrorKind, Result};
+use crate::memory::{Taken, unlimited};
+pub(crate) use crate::used::Extent;
+use crate::used::Used;
+
 /// Files are not longer than this, in bytes: the largest disk, its table and its bitmaps need less.
 pub(crate) const FILE_MAX: u64 = 256 << 40;
 
-/// A part of the file, in MiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) at: u64,
-    pub(crate) count: u64,
-}
-
-impl Extent {
-    /// Of bytes, in whole MiB.
-    pub(crate) fn of(offset: u64, len: u64) -> Self {
-        Self { at: offset / MIB, count: len.div_ceil(MIB) }
-    }
-}
-
-#[derive(Default)]
 pub(crate) struct Space {
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
-    /// A bit for each MiB before `end`.
-    used: Vec<u64>,
+    used: Used,
+    /// Memory for what was in use when the file was opened, whatever that may say. What is taken later is filled with as much as a block has.
+    taken: Taken,
     /// Where the file's used part ends, in MiB.
     end: u64,
     /// Of the MiB before `end`, those that are not used.
@@ -51,28 +41,13 @@ struct Inner {
 }
 
 impl Inner {
-    fn is_used(&self, at: u64) -> bool {
-        self.used.get((at / 64) as usize).is_some_and(|word| word >> (at % 64) & 1 == 1)
-    }
-
-    fn set(&mut self, extent: Extent, used: bool) {
-        let word = ((extent.at + extent.count) / 64) as usize;
-        if self.used.len() <= word {
-            self.used.resize(word + 1, 0);
-        }
-        for at in extent.at..extent.at + extent.count {
-            let (word, bit) = (&mut self.used[(at / 64) as usize], 1 << (at % 64));
-            if used { *word |= bit } else { *word &= !bit }
-        }
-    }
-
     fn settle(&mut self) {
         let oldest = self.active.first().copied().unwrap_or(u64::MAX);
         let (ready, kept): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.limbo).into_iter().partition(|(stamp, _)| *stamp < oldest);
         self.limbo = kept;
         for (_, extent) in ready {
-            self.set(extent, false);
+            self.used.set(extent, false);
             self.free += extent.count;
             self.is_free(extent);
         }
@@ -90,12 +65,16 @@ impl Inner {
         let mut at = self.hints.get(&count).copied().unwrap_or(0);
         let mut run = 0;
         while at < limit && run < count {
-            if at.is_multiple_of(64) && self.used.get((at / 64) as usize) == Some(&u64::MAX) {
+            let word = self.used.word(at);
+            if at.is_multiple_of(64) && word == u64::MAX {
                 (at, run) = (at + 64, 0);
                 continue;
             }
-            run = if self.is_used(at) { 0 } else { run + 1 };
-            at += 1;
+            let end = limit.min((at / 64 + 1) * 64);
+            while at < end && run < count {
+                run = if word >> (at % 64) & 1 == 1 { 0 } else { run + 1 };
+                at += 1;
+            }
         }
         // The next search begins behind what is found now, or where this one has found no end.
         let found = run == count;
@@ -116,7 +95,29 @@ impl Drop for Operation<'_> {
     }
 }
 
+impl Default for Space {
+    fn default() -> Self {
+        Self::within(Taken::nothing(unlimited()))
+    }
+}
+
 impl Space {
+    /// A file nothing of which is in use; what is known of it is taken from there.
+    pub(crate) fn within(taken: Taken) -> Self {
+        let inner = Inner {
+            used: Used::default(),
+            taken,
+            end: 0,
+            free: 0,
+            hints: BTreeMap::new(),
+            freed: Vec::new(),
+            limbo: Vec::new(),
+            operations: 0,
+            active: BTreeSet::new(),
+        };
+        Self { inner: Mutex::new(inner) }
+    }
+
     /// An operation begins.
     pub(crate) fn begin(&self) -> Operation<'_> {
         let mut inner = self.inner.lock();
@@ -128,26 +129,32 @@ impl Space {
 
     /// Marks a part that is in use, while the file is opened. False when a part of it is in use already, or it lies where no part
     /// of a file can.
-    #[must_use]
-    pub(crate) fn claim(&self, extent: Extent) -> bool {
+    ///
+    /// # Errors
+    /// When there is no memory for what is known of it.
+    pub(crate) fn claim(&self, extent: Extent) -> Result<bool> {
         let Some(end) = extent.at.checked_add(extent.count).filter(|end| *end <= FILE_MAX / MIB) else {
-            return false;
+            return Ok(false);
         };
-        let mut inner = self.inner.lock();
-        if (extent.at..end).any(|at| inner.is_used(at)) {
-            return false;
+        let inner = &mut *self.inner.lock();
+        if inner.used.any(extent) {
+            return Ok(false);
         }
-        inner.set(extent, true);
+        let more = inner.used.bytes_more(extent);
+        if more > 0 && !inner.taken.grow(more) {
+            let told = "there is no memory now for what is known of its space";
+            return Err(ImageError::new(ImageErrorKind::NoMemory, told));
+        }
+        inner.used.set(extent, true);
         inner.end = inner.end.max(end);
-        true
+        Ok(true)
     }
 
     /// All that is in use of a file of `size` bytes has been claimed: the rest of it is free.
     pub(crate) fn settle_claims(&self, size: u64) {
         let mut inner = self.inner.lock();
         inner.end = inner.end.max(size.min(FILE_MAX).div_ceil(MIB));
-        let used: u64 = inner.used.iter().map(|word| u64::from(word.count_ones())).sum();
-        inner.free = inner.end - used;
+        inner.free = inner.end - inner.used.count();
         inner.hints.clear();
     }
 
@@ -162,9 +169,7 @@ impl Space {
     pub(crate) fn end(&self) -> u64 {
         let mut inner = self.inner.lock();
         inner.settle();
-        let marked = inner.end.min(inner.used.len() as u64 * 64);
-        let last = (0..marked).rev().find(|at| inner.is_used(*at));
-        last.map_or(0, |at| (at + 1) * MIB)
+        inner.used.end() * MIB
     }
 
     /// What lies behind the last used part is the file's no more.
@@ -186,7 +191,7 @@ impl Space {
             && let Some(at) = inner.find(count, limit)
         {
             let extent = Extent { at, count };
-            inner.set(extent, true);
+            inner.used.set(extent, true);
             inner.free -= count;
             return Some((extent, true));
         }
@@ -194,7 +199,7 @@ impl Space {
         if below.is_some() || inner.end + count > FILE_MAX / MIB {
             return None;
         }
-        inner.set(extent, true);
+        inner.used.set(extent, true);
         inner.end += count;
         Some((extent, false))
     }
@@ -202,7 +207,7 @@ impl Space {
     /// Gives back what was taken and never led to.
     pub(crate) fn give_back(&self, extent: Extent) {
         let mut inner = self.inner.lock();
-        inner.set(extent, false);
+        inner.used.set(extent, false);
         inner.free += extent.count;
         inner.is_free(extent);
     }
@@ -237,8 +242,10 @@ mod tests {
     #[test]
     fn freed_space_is_used_again_only_when_nobody_can_reach_it() {
         let space = Space::default();
-        assert!(space.claim(Extent { at: 0, count: 4 }));
-        assert!(!space.claim(Extent { at: 3, count: 2 }) && !space.claim(Extent { at: u64::MAX, count: 2 }));
+        assert!(space.claim(Extent { at: 0, count: 4 }).expect("memory"));
+        for (at, count) in [(3, 2), (u64::MAX, 2)] {
+            assert!(!space.claim(Extent { at, count }).expect("memory"));
+        }
         space.settle_claims(0);
         let (first, old) = space.take(2, None).expect("space");
         assert_eq!((first, old), (Extent { at: 4, count: 2 }, false));
@@ -266,7 +273,7 @@ mod tests {
     fn the_first_room_is_found_whatever_was_taken_before() {
         let dice = sim::Dice::new(9);
         let space = Space::default();
-        assert!(space.claim(Extent { at: 0, count: 1 }));
+        assert!(space.claim(Extent { at: 0, count: 1 }).expect("memory"));
         space.settle_claims(400 * MIB);
         let mut used = vec![false; 400];
         used[0] = true;

@@ -8,6 +8,7 @@
 //! A cache that can give memory back may have all that nobody else wants: one that comes later gets its part, as those that have most give
 //! first. A cache without an overflow file can give nothing back, so it puts all that it may ever have by at its beginning, or does not begin.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
@@ -19,6 +20,19 @@ use tokio::sync::Notify;
 pub(crate) trait Evict: Send + Sync {
     /// Brings what it has used least recently to its overflow file. Bytes of memory that are free by that; 0 when it had nothing to give.
     fn evict(self: Arc<Self>) -> BlockFuture<'static, u64>;
+    /// How it stands with that now.
+    fn ability(&self) -> Ability;
+}
+
+/// Whether a member can give memory back, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ability {
+    /// Nothing speaks against it.
+    Ready,
+    /// What it tried last failed.
+    Failed,
+    /// Something of it is on its way, which may take as long as its volume takes.
+    Busy,
 }
 
 /// The memory that all caches of a node share. Cheap to clone.
@@ -41,6 +55,14 @@ struct State {
     committed: u64,
     members: BTreeMap<u64, Member>,
     next: u64,
+}
+
+impl State {
+    /// Bytes that are not put by.
+    fn left(&self) -> u64 {
+        let put: u64 = self.members.values().map(|member| member.put_by).sum();
+        self.total.saturating_sub(put)
+    }
 }
 
 struct Member {
@@ -112,6 +134,12 @@ impl Budget {
         self.0.state.lock().total
     }
 
+    /// Bytes that no cache has put by for itself.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.0.state.lock().left()
+    }
+
     /// Bytes in use now.
     #[must_use]
     pub fn used(&self) -> u64 {
@@ -121,8 +149,7 @@ impl Budget {
     /// A cache that may have up to `limit` bytes, `put_by` of which are its own whether it uses them or not.
     pub(crate) fn join(&self, put_by: u64, limit: u64) -> Result<Share, NoRoom> {
         let mut state = self.0.state.lock();
-        let put: u64 = state.members.values().map(|member| member.put_by).sum();
-        let left = state.total.saturating_sub(put);
+        let left = state.left();
         if put_by > left {
             return Err(NoRoom { wanted: put_by, left });
         }
@@ -206,13 +233,21 @@ impl Share {
         member.used > member.limit / 8 * 7 || of_all > for_all / 8 * 7 && member.of_all() > 0
     }
 
-    /// Whoever has most of what is for all and can give some back.
-    pub(crate) fn heaviest(&self) -> Option<(u64, Arc<dyn Evict>)> {
-        let state = self.shared.state.lock();
-        let others = state.members.iter().filter(|(_, member)| member.of_all() > 0);
-        let able =
-            others.filter_map(|(id, member)| Some((member.of_all(), *id, member.evict.as_ref()?.upgrade()?)));
-        able.max_by_key(|(of_all, id, _)| (*of_all, *id)).map(|(_, id, evict)| (id, evict))
+    /// Those that have some of what is for all and can give it back, those that have most first. None of them is kept by that: one that ends
+    /// is not held up by those who look for room.
+    pub(crate) fn heaviest(&self) -> Vec<(u64, Weak<dyn Evict>)> {
+        let mut able: Vec<_> = {
+            let state = self.shared.state.lock();
+            let others = state.members.iter().filter(|(_, member)| member.of_all() > 0);
+            others.filter_map(|(id, member)| Some((member.of_all(), *id, member.evict.clone()?))).collect()
+        };
+        able.sort_by_key(|(of_all, id, _)| Reverse((*of_all, *id)));
+        able.into_iter().map(|(_, id, evict)| (id, evict)).collect()
+    }
+
+    /// Wakes those who wait for memory, to look again.
+    pub(crate) fn wake(&self) {
+        self.shared.freed.notify_waiters();
     }
 
     /// Told when memory was given back, also before this is awaited.

@@ -53,6 +53,12 @@ impl Options {
         Self { ram_bytes: bytes, overflow: None, patience: PATIENCE }
     }
 
+    /// Bytes of the budget that a cache of up to `ram_bytes` puts by for itself at its beginning, or does not begin.
+    #[must_use]
+    pub fn put_by(ram_bytes: u64, overflows: bool) -> u64 {
+        if overflows { PUT_BY.min(ram_bytes) } else { ram_bytes }
+    }
+
     /// In memory, and in a file of up to `overflow_bytes` what there is no room for.
     #[must_use]
     pub fn overflowing(ram_bytes: u64, file: Arc<dyn OpenFile>, overflow_bytes: u64) -> Self {
@@ -99,7 +105,17 @@ pub(crate) struct Inner {
     pub(crate) counts: Counts,
     /// Slabs in memory. Changed while the state of their block is locked, or later when they have left.
     pub(crate) in_ram: AtomicU64,
-    pub(crate) problem: Mutex<Option<String>>,
+    pub(crate) problem: Mutex<Option<Problem>>,
+    /// Nobody is to find anything of it any more.
+    pub(crate) ended: AtomicBool,
+}
+
+/// Why nothing goes to the overflow file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) why: String,
+    /// The file is as large as it may be.
+    pub(crate) is_limit: bool,
 }
 
 /// A part of the disk within one slab.
@@ -150,10 +166,7 @@ impl WriteCache {
     /// # Errors
     /// When what is put by of the budget for other caches leaves too little: without an overflow file all of `ram_bytes` is put by.
     pub fn new(base: Device, budget: &Budget, options: Options) -> Result<Self, NoRoom> {
-        let put_by = match options.overflow {
-            Some(_) => PUT_BY.min(options.ram_bytes),
-            None => options.ram_bytes,
-        };
+        let put_by = Options::put_by(options.ram_bytes, options.overflow.is_some());
         let share = budget.join(put_by, options.ram_bytes)?;
         let of_base = base.geometry();
         let geometry = Geometry {
@@ -181,6 +194,7 @@ impl WriteCache {
             counts: Counts::default(),
             in_ram: AtomicU64::new(0),
             problem: Mutex::default(),
+            ended: AtomicBool::new(false),
         };
         let inner = Arc::new(inner);
         if inner.overflow.is_some() {
@@ -194,16 +208,17 @@ impl WriteCache {
     #[must_use]
     pub fn status(&self) -> CacheStatus {
         let inner = &self.inner;
+        let problem = inner.problem.lock().clone();
         CacheStatus {
             ram_bytes: inner.share.used(),
             ram_limit_bytes: inner.ram_limit,
             overflow_bytes: inner.overflow.as_ref().map_or(0, Overflow::used),
-            problem: inner.problem.lock().clone(),
+            overflow_is_full: problem.as_ref().is_some_and(|problem| problem.is_limit),
+            problem: problem.map(|problem| problem.why),
             ..inner.counts.status()
         }
     }
 
-    #[cfg(test)]
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
@@ -374,26 +389,32 @@ impl BlockDevice for WriteCache {
     fn read(&self, offset: u64, buf: IoBuf) -> BlockFuture<'_, IoBuf> {
         Box::pin(async move {
             self.check(offset, buf.len() as u64)?;
-            self.inner.read(offset, buf).await
+            let read = self.inner.read(offset, buf).await;
+            self.inner.still()?;
+            read
         })
     }
 
     fn write(&self, offset: u64, data: SharedBuf, _durability: Durability) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             self.check(offset, data.len() as u64)?;
-            self.inner.write(offset, data).await
+            let written = self.inner.write(offset, data).await;
+            self.inner.still()?;
+            written
         })
     }
 
     /// There is nothing to do: nothing outlives the cache.
     fn flush(&self) -> BlockFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
+        Box::pin(std::future::ready(self.inner.still()))
     }
 
     fn unmap(&self, offset: u64, len: u64) -> BlockFuture<'_, ()> {
         Box::pin(async move {
             self.check(offset, len)?;
-            self.inner.discard(offset, len).await?;
+            let discarded = self.inner.discard(offset, len).await;
+            self.inner.still()?;
+            discarded?;
             if self.inner.overflow.as_ref().is_some_and(Overflow::has_spare) {
                 let inner = Arc::clone(&self.inner);
                 finish_anyway(async move {
@@ -403,7 +424,7 @@ impl BlockDevice for WriteCache {
                 })
                 .await;
             }
-            Ok(())
+            self.inner.still()
         })
     }
 

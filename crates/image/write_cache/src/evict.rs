@@ -16,8 +16,8 @@ use block_device::{BlockError, BlockErrorKind, BlockFuture};
 use shard_runtime::finish_anyway;
 
 use crate::block::{BLOCK_SLABS, Block, Freed, PAGE, SLAB};
-use crate::budget::Evict;
-use crate::cache::Inner;
+use crate::budget::{Ability, Evict};
+use crate::cache::{Inner, Problem};
 use crate::overflow::Overflow;
 use crate::status::add;
 
@@ -34,6 +34,14 @@ impl Evict for Inner {
     fn evict(self: Arc<Self>) -> BlockFuture<'static, u64> {
         Box::pin(async move { self.evict_here().await })
     }
+
+    fn ability(&self) -> Ability {
+        match self.leaving.try_lock() {
+            Err(_) => Ability::Busy,
+            Ok(_) if self.problem.lock().is_some() => Ability::Failed,
+            Ok(_) => Ability::Ready,
+        }
+    }
 }
 
 impl Inner {
@@ -44,16 +52,19 @@ impl Inner {
         let inner = Arc::clone(self);
         let done = finish_anyway(async move {
             let _one = one;
-            let Some(overflow) = &inner.overflow else { return Ok(0) };
-            let done = inner.spill(overflow).await;
+            let Some(overflow) = inner.overflow.as_ref().filter(|_| !inner.has_ended()) else { return Ok(0) };
+            let (done, is_limit) = inner.spill(overflow).await;
+            if inner.has_ended() {
+                return Ok(0);
+            }
             let told = match &done {
                 Ok(0) => return done,
                 Ok(_) => None,
-                Err(error) => Some(error.to_string()),
+                Err(error) => Some(Problem { why: error.to_string(), is_limit }),
             };
             let before = std::mem::replace(&mut *inner.problem.lock(), told.clone());
-            if told.is_some() && before.is_none() {
-                tracing::warn!(problem = told, "a write cache cannot use its overflow file");
+            if let (Some(told), None) = (&told, &before) {
+                tracing::warn!(problem = told.why, "a write cache cannot use its overflow file");
             } else if told.is_none() && before.is_some() {
                 tracing::info!("a write cache uses its overflow file again");
             }
@@ -99,7 +110,8 @@ impl Inner {
         }
     }
 
-    async fn spill(&self, overflow: &Overflow) -> Result<u64, BlockError> {
+    /// Bytes of memory that are free by it; and whether nothing went because the file is as large as it may be.
+    async fn spill(&self, overflow: &Overflow) -> (Result<u64, BlockError>, bool) {
         let chosen = self.least_used(BLOCK_SLABS);
         let count: usize = chosen.iter().map(|(_, slabs)| slabs.len()).sum();
         let slots: Vec<u64> =
@@ -155,8 +167,8 @@ impl Inner {
             self.queue_again(block);
         }
         match failed {
-            Some(error) if freed == 0 => Err(error),
-            _ => Ok(freed),
+            Some(error) if freed == 0 => (Err(error), full),
+            _ => (Ok(freed), false),
         }
     }
 

@@ -22,6 +22,8 @@
 //!   memory that is filled and 0.28 % at worst, where each block has one slab only. What is known of slabs in the overflow file counts as well. Not counted are
 //!   2 MiB for each batch on its way there, and 32 bytes for each run of whole discarded blocks.
 //!
+//! * **Once it has ended nothing is answered as done** ([`WriteCache::end`]), nor is anything begun at its overflow file.
+//!
 //! Nothing is durable, and flushes have nothing to do: who uses a cache has been told that its writes end with it.
 //!
 //! Costs, uncontended: a write to memory that is there takes the locks of its range, of the index and of its block once each, and one copy.
@@ -32,6 +34,7 @@ mod base;
 mod block;
 mod budget;
 mod cache;
+mod end;
 mod evict;
 mod overflow;
 mod runs;

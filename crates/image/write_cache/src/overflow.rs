@@ -8,7 +8,7 @@
 //! were there when it was given back. What the slots hold nobody knows after a crash: the file is then begun anew.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockError, BlockErrorKind, Durability};
@@ -24,11 +24,16 @@ const PUNCH: u64 = 32;
 
 /// A file that takes what there is no memory for.
 pub(crate) struct Overflow {
-    file: Arc<dyn OpenFile>,
+    /// Absent when the cache has ended.
+    file: Mutex<Option<Arc<InUse>>>,
+    in_use: Weak<InUse>,
     /// Slots that it has at most.
     limit: u64,
     slots: Mutex<Slots>,
 }
+
+/// The file, while the cache has it or an operation is under way to it.
+struct InUse(Arc<dyn OpenFile>);
 
 #[derive(Default)]
 struct Slots {
@@ -99,7 +104,27 @@ impl Overflow {
     pub(crate) fn new(file: Arc<dyn OpenFile>, limit: u64) -> Self {
         // Numbers of slots have 32 bits, of which the highest stands for none: 256 TiB.
         let limit = (limit / SLAB).min(u64::from(u32::MAX));
-        Self { file, limit, slots: Mutex::default() }
+        let file = Arc::new(InUse(file));
+        Self { in_use: Arc::downgrade(&file), file: Mutex::new(Some(file)), limit, slots: Mutex::default() }
+    }
+
+    /// Nothing is begun at the file any more.
+    pub(crate) fn let_go(&self) {
+        let file = self.file.lock().take();
+        drop(file);
+    }
+
+    /// Whether the file is open here: the cache has it, or something is under way to it.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.in_use.strong_count() > 0
+    }
+
+    /// The file, for one operation.
+    fn file(&self) -> Result<Arc<InUse>, BlockError> {
+        let file = self.file.lock().clone();
+        file.ok_or_else(|| {
+            BlockError::new(BlockErrorKind::Gone, "use the overflow file of a cache that has ended")
+        })
     }
 
     pub(crate) fn reading(&self) -> Reading {
@@ -148,14 +173,16 @@ impl Overflow {
     pub(crate) async fn write(&self, first: u64, data: SharedBuf) -> Result<(), BlockError> {
         let at = first * SLAB;
         let len = data.len() as u64;
-        let written = self.file.write(at, data, Durability::Volatile).await;
+        let file = self.file()?;
+        let written = file.0.write(at, data, Durability::Volatile).await;
         written.map_err(|error| block_error(error, "write overflow file").at(at, len))
     }
 
     /// Reads a part of a slot.
     pub(crate) async fn read(&self, slot: u32, within: u64, len: u64) -> Result<IoBuf, BlockError> {
         let at = u64::from(slot) * SLAB + within;
-        let read = self.file.read(at, IoBuf::new(len as usize)).await;
+        let file = self.file()?;
+        let read = file.0.read(at, IoBuf::new(len as usize)).await;
         let read = read.map_err(|error| block_error(error, "read overflow file").at(at, len))?;
         if read.len() as u64 != len {
             return Err(BlockError::new(BlockErrorKind::Media, "read overflow file that was cut").at(at, len));
@@ -179,7 +206,8 @@ impl Overflow {
             slots.spare.drain()
         };
         for (start, end) in runs {
-            let punched = self.file.punch_hole(start * SLAB, (end - start) * SLAB).await;
+            let Ok(file) = self.file() else { return };
+            let punched = file.0.punch_hole(start * SLAB, (end - start) * SLAB).await;
             let mut slots = self.slots.lock();
             // Where it failed the space is there for what comes next.
             if punched.is_ok() { slots.free.add(start, end) } else { slots.spare.add(start, end) }

@@ -35,6 +35,8 @@ pub struct CacheStatus {
     pub refused: u64,
     /// Why nothing goes to the overflow file now, as far as was tried.
     pub problem: Option<String>,
+    /// That is because the overflow file is as large as it may be.
+    pub overflow_is_full: bool,
 }
 
 /// The same, being counted.

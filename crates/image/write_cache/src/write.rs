@@ -10,12 +10,16 @@ use block_device::{BlockError, BlockErrorKind};
 use tokio::time::Instant;
 
 use crate::block::{BLOCK, BLOCK_COST, Block, BlockState, Freed, PAGE, SLAB, pages, slab_cost};
-use crate::budget::{Short, Taken};
+use crate::budget::{Ability, Short, Taken};
 use crate::cache::{Inner, Part, parts};
 use crate::status::add;
 
 /// How often a write that waits for room looks whether the overflow file has some again.
 const TRY_EVERY: Duration = Duration::from_millis(250);
+/// How long a write waits for other caches, all together, to bring something to their overflow files: a batch takes a disk less.
+const OTHERS_TAKE: Duration = Duration::from_secs(1);
+/// How long it waits for its own cache to do so, before others have their turn.
+const OWN_TAKES: Duration = Duration::from_secs(1);
 /// Slabs that are changed before others of the shard have their turn: a whole disk can be discarded by one command.
 const TURN: usize = 1024;
 /// Entries of the order of use that lead nowhere are borne up to so many, or as many as there are blocks.
@@ -308,6 +312,7 @@ impl Inner {
         let mut has_waited = false;
         loop {
             let freed = self.share.freed();
+            self.still()?;
             let short = match self.share.take(bytes) {
                 Ok(taken) => {
                     let used = self.share.used();
@@ -343,7 +348,7 @@ impl Inner {
             Short::Own => "all the memory that it may have is in use",
             Short::All => "the memory of all write caches of the node is in use",
         };
-        match (&self.overflow, self.problem.lock().clone()) {
+        match (&self.overflow, self.problem.lock().as_ref().map(|problem| problem.why.clone())) {
             (None, _) => format!("{memory}, and it has no overflow file"),
             (Some(_), Some(problem)) => format!("{memory}, and nothing goes to its overflow file: {problem}"),
             (Some(_), None) if short == Short::All => format!("{memory}, and others hold it"),
@@ -363,21 +368,49 @@ impl Inner {
         }
         let inner = Arc::clone(self);
         shard_runtime::detach(async move {
-            while inner.share.is_tight() && inner.evict_here().await.is_ok_and(|freed| freed > 0) {}
+            while !inner.has_ended()
+                && inner.share.is_tight()
+                && inner.evict_here().await.is_ok_and(|freed| freed > 0)
+            {}
             inner.ahead.store(false, Ordering::Release);
         });
     }
 
     /// Has something leave memory, here or where most is. Whether something did.
+    ///
+    /// What others have lies on volumes of theirs: one that is busy is passed over, one whose last try failed has its turn after all the rest, and
+    /// all of them are waited for no longer than a moment. What one has begun goes on, and tells those who wait when it has freed something.
     async fn make_room(self: &Arc<Self>, short: Short) -> bool {
-        if short == Short::All
-            && let Some((id, heaviest)) = self.share.heaviest()
-            && id != self.id
-            && heaviest.evict().await.is_ok_and(|freed| freed > 0)
-        {
-            return true;
+        let heaviest = if short == Short::All { self.share.heaviest() } else { Vec::new() };
+        let until = Instant::now() + OTHERS_TAKE;
+        let own = async || shard_runtime::timeout(OWN_TAKES, self.evict_here()).await.and_then(Result::ok);
+        let mut has_tried = false;
+        for wanted in [Ability::Ready, Ability::Failed] {
+            for (id, other) in &heaviest {
+                let freed = if *id == self.id {
+                    if std::mem::replace(&mut has_tried, true) {
+                        continue;
+                    }
+                    own().await
+                } else if let Some(other) = other.upgrade().filter(|other| other.ability() == wanted) {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        continue;
+                    }
+                    shard_runtime::timeout(left, other.evict()).await.and_then(Result::ok)
+                } else {
+                    None
+                };
+                if freed.is_some_and(|freed| freed > 0) {
+                    return true;
+                }
+            }
+            let is_last = self.overflow.is_some() && !std::mem::replace(&mut has_tried, true);
+            if is_last && own().await.is_some_and(|freed| freed > 0) {
+                return true;
+            }
         }
-        self.overflow.is_some() && self.evict_here().await.is_ok_and(|freed| freed > 0)
+        false
     }
 }
 

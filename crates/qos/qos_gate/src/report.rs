@@ -78,6 +78,8 @@ pub struct SharedDemand {
     pub asked_units: u64,
     /// Bytes that went to the volume since then.
     pub bytes: u64,
+    /// Normalised I/Os that went to the volume since then.
+    pub got_units: u64,
     /// Requests that wait now.
     pub waiting: u64,
 }
@@ -177,7 +179,9 @@ impl Gate {
             self.see().iter().filter(|seen| matches!(seen.rule, Rule::Together(name, _) if name == rule))
         {
             demand.asked_units = demand.asked_units.saturating_add(seen.state.counters.asked_units);
-            demand.bytes = demand.bytes.saturating_add(seen.state.counters.all().bytes);
+            let went = seen.state.counters.all();
+            demand.bytes = demand.bytes.saturating_add(went.bytes);
+            demand.got_units = demand.got_units.saturating_add(went.units);
             demand.waiting += u64::from(seen.state.waiting);
         }
         Some(demand)

@@ -12,6 +12,8 @@ pub enum FlowStatus {
     /// It gets what it is promised, or nothing was, or it asks for less.
     #[default]
     Ok,
+    /// Its policy is divided among nodes by what one had said that is not heard any more.
+    LostCommunication,
     /// Its policy is not there: it has no limits and no minimum.
     UnknownPolicyId,
     /// It asks for at least its minimum and does not get it.
@@ -22,6 +24,7 @@ impl std::fmt::Display for FlowStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Ok => "Ok",
+            Self::LostCommunication => "LostCommunication",
             Self::UnknownPolicyId => "UnknownPolicyId",
             Self::InsufficientThroughput => "InsufficientThroughput",
         })

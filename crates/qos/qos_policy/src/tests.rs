@@ -165,6 +165,7 @@ fn insufficient_is_who_asks_for_its_minimum_and_does_not_get_it() {
     let none = Measured { asked: 9, got: 0, waited_permille: 1000 };
     assert_eq!(FlowStatus::of(None, none), FlowStatus::Ok);
     assert!(FlowStatus::InsufficientThroughput > FlowStatus::UnknownPolicyId);
+    assert!(FlowStatus::UnknownPolicyId > FlowStatus::LostCommunication);
     assert!(FlowStatus::UnknownPolicyId > FlowStatus::Ok);
     assert_eq!(FlowStatus::UnknownPolicyId.to_string(), "UnknownPolicyId");
 }

@@ -92,16 +92,25 @@ impl LogicalUnit {
 
     /// Lets go of what it keeps its data in, until [`LogicalUnit::attach`]. Everything else that it knows stays.
     pub fn detach(&self) {
-        {
-            let mut storage = self.storage.write();
-            storage.backing = Arc::new(AbsentBacking::like(&*storage.backing));
-            storage.store = Arc::new(AbsentStore);
-            storage.away = true;
-        }
+        let before = {
+            // In one step for who begins to change something: it does so here, and is told of the loss, or in what comes next.
+            let mut inner = self.inner.lock();
+            inner.storages += 1;
+            let before = {
+                let mut storage = self.storage.write();
+                storage.away = true;
+                let absent: Arc<dyn Backing> = Arc::new(AbsentBacking::like(&*storage.backing));
+                let none: Arc<dyn ReservationStore> = Arc::new(AbsentStore);
+                (std::mem::replace(&mut storage.backing, absent), std::mem::replace(&mut storage.store, none))
+            };
+            if self.cached.forget(self.cached.written()) {
+                inner.lose_writes(None, self.config.discards_writes);
+            }
+            before
+        };
+        // Much may go with it.
+        drop(before);
         self.heard(true);
-        if self.cached.forget(self.cached.written()) {
-            self.lost_writes(None);
-        }
     }
 
     /// Keeps its data in these from now on: what it had before, as it is after what kept it away.
@@ -122,6 +131,9 @@ impl LogicalUnit {
         let lost = self.inner.lock().take_lost_writes(nexus);
         if lost {
             self.was_told(nexus).await;
+        } else if cached && flushed.is_err() {
+            // Of what was lost just now its host hears by this answer.
+            self.inner.lock().host_is_told(nexus);
         }
         let write_error = || Err(Sense::new(SenseKey::HardwareError, asc::WRITE_ERROR).into());
         match flushed {
@@ -155,10 +167,6 @@ impl LogicalUnit {
 
     /// Every nexus but one is to learn at its next flush that cached writes may be lost.
     fn lost_writes(&self, except: Option<u64>) {
-        let mut inner = self.inner.lock();
-        let others = inner.nexuses.iter_mut().filter(|(id, _)| Some(**id) != except);
-        others.for_each(|(_, entry)| entry.lost_writes = true);
-        // Those that have gone may have cached some, and come back.
-        inner.departed.lose_writes();
+        self.inner.lock().lose_writes(except, self.config.discards_writes);
     }
 }

@@ -18,6 +18,7 @@ use scsi_defs::cdb::opcode_known;
 use scsi_defs::{Cdb, Effect, Op, Sense, asc};
 
 use crate::reply::Outcome;
+use crate::sanitize::Sanitize;
 use crate::unit::LogicalUnit;
 use crate::view::Caller;
 
@@ -31,13 +32,22 @@ impl LogicalUnit {
         opcode_known(opcode) && !(self.config.discards_writes && opcode == SANITIZE)
     }
 
+    /// Whether this asks a unit to go on that was sanitized without success: also one that has no SANITIZE, as its file may have been
+    /// another unit's before.
+    fn leaves_failure(&self, cdb: &[u8]) -> bool {
+        let exits = Cdb::parse(cdb).is_ok_and(|cdb| cdb.op == Op::SanitizeExitFailure);
+        exits && matches!(self.inner.lock().sanitize, Sanitize::Failed { .. })
+    }
+
     /// Checks a CDB.
     ///
     /// # Errors
     /// The sense data to answer with.
     pub(crate) fn parse(&self, cdb: &[u8]) -> Result<Cdb, Sense> {
         match cdb.first() {
-            Some(opcode) if !self.has(*opcode) => Err(Sense::illegal(asc::INVALID_OPCODE)),
+            Some(opcode) if !self.has(*opcode) && !self.leaves_failure(cdb) => {
+                Err(Sense::illegal(asc::INVALID_OPCODE))
+            }
             _ => Cdb::parse(cdb),
         }
     }
@@ -51,10 +61,25 @@ impl LogicalUnit {
         command: &ScsiCommand,
         permit: Option<Permit>,
     ) -> Outcome {
-        if self.config.discards_writes && cdb.effect == Effect::Write {
-            // Also by commands that are durable elsewhere: whoever changes something here has that to lose.
-            self.durability(caller.nexus.id, false).await?;
+        if !(self.config.discards_writes && cdb.effect == Effect::Write) {
+            return self.carried_out(caller, task, cdb, command, permit).await;
         }
+        // Also by commands that are durable elsewhere: whoever changes something here has that to lose.
+        let (durability, caching) = self.durability(caller.nexus.id, false).await?;
+        let outcome = self.carried_out(caller, task, cdb, command, permit).await;
+        // What is there now is another storage than the one that an error may speak of, too.
+        self.settle(durability, caching.as_ref()).await?;
+        outcome
+    }
+
+    async fn carried_out(
+        self: &Arc<Self>,
+        caller: &Caller<'_>,
+        task: u64,
+        cdb: &Cdb,
+        command: &ScsiCommand,
+        permit: Option<Permit>,
+    ) -> Outcome {
         match cdb.op {
             op if op.is_reservation_command() => {
                 self.reservation_command(caller, task, cdb, &command.data_out).await

@@ -2,6 +2,7 @@
 
 use aligned_buffer::IoBuf;
 use block_device::Durability;
+use file_store::StoreErrorKind;
 use scsi_core::ScsiStatus;
 use scsi_defs::{Sense, asc};
 
@@ -41,26 +42,42 @@ impl LogicalUnit {
                     return Ok((Durability::Durable, None));
                 }
                 if inner.nexuses.get(&nexus).is_some_and(|entry| entry.named) {
-                    // Under the lock: whoever takes names out of the row sees it, or has done so before.
-                    return Ok((Durability::Volatile, Some(self.cached.begin())));
+                    // Under the lock: whoever takes names out of the row, or lets go of the storage, sees it, or has done so before.
+                    return Ok((Durability::Volatile, Some(self.cached.begin(inner.storages))));
                 }
             }
-            if !self.name(nexus).await {
-                return if discards {
-                    Err(Failure::Status(ScsiStatus::Busy))
-                } else {
-                    Ok((Durability::Durable, None))
-                };
+            match self.name(nexus).await {
+                Ok(true) => {}
+                _ if !discards => return Ok((Durability::Durable, None)),
+                Ok(false) => return Err(Failure::Status(ScsiStatus::Busy)),
+                // What is away is waited for.
+                Err(error) if error.kind() == StoreErrorKind::Stopped => return Err(Failure::Away),
+                Err(_) => return Err(Failure::Status(ScsiStatus::Busy)),
             }
         }
     }
 
     /// Ends what was written: whoever turned the write cache off meanwhile relies on all that is answered from then on, and
     /// may have flushed before this was written.
-    pub(crate) async fn settle(&self, durability: Durability) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// Of a unit that discards what is written, when it has let go of its storage since: nothing of it is there any more. What is answered
+    /// before that is told of as lost when the storage goes, and so afterwards.
+    pub(crate) async fn settle(
+        &self,
+        durability: Durability,
+        caching: Option<&Caching<'_>>,
+    ) -> Result<(), Failure> {
         if durability == Durability::Volatile {
             self.cached.note();
-            if !self.inner.lock().mode.write_cache {
+            let (caches, storages) = {
+                let inner = self.inner.lock();
+                (inner.mode.write_cache, inner.storages)
+            };
+            if self.config.discards_writes && caching.is_some_and(|caching| caching.storage != storages) {
+                return Err(Failure::Away);
+            }
+            if !caches {
                 self.backing().flush().await?;
             }
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use scsi_core::Nexus;
 use scsi_defs::asc;
 
-use crate::reservations::Port;
+use crate::reservations::{Port, host_of};
 use crate::unit::{Inner, LogicalUnit, NexusEntry};
 
 impl LogicalUnit {
@@ -25,7 +25,11 @@ impl LogicalUnit {
             attentions: if elsewhere { Vec::new() } else { vec![asc::POWER_ON] },
             copies: VecDeque::new(),
             tokens: VecDeque::new(),
-            lost_writes: departed.comes_back(&port.initiator) || untold.contains(port.initiator_name()),
+            // A host is told by whichever of its ports it comes back.
+            lost_writes: departed.comes_back(&port.initiator)
+                || departed.to_be_told().any(|gone| host_of(gone) == port.initiator_name())
+                || untold.contains(port.initiator_name()),
+            host_knows: false,
             named: false,
             port,
         });
@@ -41,7 +45,7 @@ impl LogicalUnit {
         if let Some(entry) = inner.nexuses.remove(&nexus)
             && (entry.used || entry.lost_writes)
         {
-            inner.departed.leaves(entry.port.initiator, entry.lost_writes);
+            inner.departed.leaves(entry.port.initiator, entry.lost_writes && !entry.host_knows);
         }
         if inner.legacy == Some(nexus) {
             inner.legacy = None;

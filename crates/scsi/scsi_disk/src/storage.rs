@@ -25,20 +25,24 @@ pub(crate) struct Cached {
 }
 
 /// A command that caches what it writes, until this is dropped.
-pub(crate) struct Caching<'a>(&'a Cached);
+pub(crate) struct Caching<'a> {
+    cached: &'a Cached,
+    /// Which of the storages that the unit has had it began with.
+    pub(crate) storage: u64,
+}
 
 impl Drop for Caching<'_> {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.cached.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Cached {
-    /// One begins.
-    pub(crate) fn begin(&self) -> Caching<'_> {
+    /// One begins with this storage.
+    pub(crate) fn begin(&self, storage: u64) -> Caching<'_> {
         self.under_way.fetch_add(1, Ordering::AcqRel);
         self.note();
-        Caching(self)
+        Caching { cached: self, storage }
     }
 
     /// Whether one has begun and not ended.

@@ -18,6 +18,12 @@ impl LogicalUnit {
         nexuses
     }
 
+    /// Waits for what its transport has dropped by now and goes on here, as it had begun to change something: none of that comes after
+    /// what is done next.
+    pub async fn dropped_have_ended(&self) {
+        self.tasks.orphans_ended().await;
+    }
+
     /// LOGICAL UNIT RESET.
     pub(crate) async fn reset(&self) {
         self.abort(|_| true, None).await;

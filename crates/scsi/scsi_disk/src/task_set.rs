@@ -292,6 +292,15 @@ impl TaskSet {
         self.ended(&running).await;
     }
 
+    /// Waits until the orphans that there are now have ended.
+    pub(crate) async fn orphans_ended(&self) {
+        let orphans: Vec<u64> = {
+            let tasks = self.tasks.lock();
+            tasks.of.iter().filter(|(_, task)| task.orphan).map(|(id, _)| *id).collect()
+        };
+        self.ended(&orphans).await;
+    }
+
     /// Waits until these commands have ended.
     pub(crate) async fn ended(&self, these: &[u64]) {
         self.tasks.lock().watchers += 1;

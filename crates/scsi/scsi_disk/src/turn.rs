@@ -64,6 +64,30 @@ impl LogicalUnit {
         drop(before);
     }
 
+    /// Lets the commands of a nexus wait for their turn in this flow from now on, whichever disk of a queue the unit is; `None`: they wait
+    /// as those of any nexus do. Those that wait already go on where they are.
+    pub fn queue_nexus_as(&self, nexus: &Nexus, flow: Option<Arc<Flow>>) {
+        let before = {
+            let mut flows = self.flows.lock();
+            let same = match (flows.of.get(&nexus.id), &flow) {
+                (Some(have), Some(want)) => Arc::ptr_eq(have, want),
+                (None, None) => true,
+                _ => false,
+            };
+            if same {
+                return;
+            }
+            match flow {
+                // Of a nexus that is gone nobody would take the flow out again.
+                Some(flow) if self.inner.lock().nexuses.contains_key(&nexus.id) => {
+                    flows.of.insert(nexus.id, flow)
+                }
+                _ => flows.of.remove(&nexus.id),
+            }
+        };
+        drop(before);
+    }
+
     /// The flow of a nexus, if commands wait for their turn here.
     fn flow_of(&self, nexus: &Nexus) -> Option<Arc<Flow>> {
         let mut flows = self.flows.lock();

@@ -77,6 +77,8 @@ pub(crate) struct NexusEntry {
     pub(crate) tokens: VecDeque<EndedToken>,
     /// Cached writes may have been lost that this nexus has not been told of; its next flush does.
     pub(crate) lost_writes: bool,
+    /// Its host has been told of that over another nexus: it is told here as well while it is there, and nobody waits for that.
+    pub(crate) host_knows: bool,
     /// The row names its port, as it may have cached writes.
     pub(crate) named: bool,
 }
@@ -99,8 +101,11 @@ pub(crate) struct Inner {
     pub(crate) kept_losses: Losses,
     /// The row may have been changed or not: a change of it was begun, and its end is not known.
     pub(crate) losses_unsure: bool,
-    /// Hosts that have written to a unit which discards that, since it was opened: the row goes on naming them.
+    /// Hosts that have written to a unit which discards that, since its storage came: the row goes on naming them.
     pub(crate) wrote: BTreeSet<String>,
+    /// How many storages it has let go of. Changed together with the storage, under both locks: who has begun to change
+    /// something of a unit that discards it, and finds another number at its end, has changed what is gone.
+    pub(crate) storages: u64,
     pub(crate) port_groups: Vec<PortGroup>,
     pub(crate) state: UnitState,
     pub(crate) stopped: bool,
@@ -198,6 +203,7 @@ impl LogicalUnit {
             kept_losses,
             losses_unsure: false,
             wrote: BTreeSet::new(),
+            storages: 0,
             port_groups: config.port_groups.clone(),
             state: UnitState::Online,
             stopped: false,
@@ -418,7 +424,7 @@ impl Inner {
         }
     }
 
-    fn attention(&mut self, nexus: u64, code: u16) {
+    pub(crate) fn attention(&mut self, nexus: u64, code: u16) {
         if let Some(entry) = self.nexuses.get_mut(&nexus)
             && !entry.attentions.contains(&code)
             // Who is told of a reset looks at all ways anew, and initiators count what they are told.

@@ -136,6 +136,19 @@ pub struct LeftBehind {
     pub is_newer: bool,
 }
 
+/// What a file is to an open: its bytes, or the virtual disk in it. Opens of the one kind exclude those of the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiskUse {
+    /// Its bytes.
+    #[default]
+    Bytes,
+    /// Its bytes, for a host that knows of shared virtual disks: it is told where the file is one (MS-RSVD 3.2.5.1).
+    HostBytes,
+    /// The virtual disk, shared with all that open it so. The open reads and writes no bytes of the file: whoever serves the disk has the file
+    /// open in the store, for itself alone.
+    Disk,
+}
+
 /// What a CREATE asks for. Contexts about durability are the server's affair.
 pub struct CreateRequest<'a> {
     /// The path below the share's root, or eight bytes with OPEN_BY_FILE_ID.
@@ -164,6 +177,8 @@ pub struct CreateRequest<'a> {
     pub maximal_access: Option<Option<FileTime>>,
     /// QFid.
     pub on_disk_id: bool,
+    /// What the file is to the open.
+    pub disk: DiskUse,
     /// Who is told of breaks of what is granted.
     pub holder: Arc<dyn Holder>,
     /// Opens of the same application from other clients.
@@ -191,6 +206,7 @@ impl<'a> CreateRequest<'a> {
             timewarp: None,
             maximal_access: None,
             on_disk_id: false,
+            disk: DiskUse::Bytes,
             holder,
             left_behind: &[],
             on_wait: &|_| {},
@@ -241,6 +257,13 @@ pub trait Holder: Send + Sync {
     /// A lease that the open shares is broken: tell the client. Only one of the opens that share it is called.
     fn break_lease(&self, open: OpenId, change: LeaseBreak);
 
+    /// The open is about to be closed from outside. Ends when nothing of it is under way any more that this file system does not know of, as
+    /// at the disk in its file: who takes its place is let in after that.
+    fn closes(&self, open: OpenId) -> Closes<'_> {
+        let _ = open;
+        Box::pin(std::future::ready(()))
+    }
+
     /// The open was closed from outside: by an administrator, or as a disconnected durable open in somebody's way.
     fn closed(&self, open: OpenId);
 
@@ -260,6 +283,9 @@ pub trait Holder: Send + Sync {
 
 /// The future of [`Holder::keep_record`].
 pub type Kept<'a> = Pin<Box<dyn Future<Output = std::result::Result<(), NtStatus>> + 'a>>;
+
+/// The future of [`Holder::closes`].
+pub type Closes<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// A holder that ignores everything: for opens that nobody caches.
 #[derive(Clone, Copy, Debug, Default)]

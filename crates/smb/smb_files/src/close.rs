@@ -246,10 +246,17 @@ impl Core {
     pub(crate) async fn close_from_outside(self: &Arc<Self>, open: &Arc<Open>) -> bool {
         // Also where the client is away: what stands for the open elsewhere goes with it.
         let holder = open.keeper();
+        if let Some(holder) = holder.as_ref().filter(|_| open.disk) {
+            holder.closes(open.id).await;
+        }
         // A box, as closing may need others to be closed in turn.
         let closing: std::pin::Pin<Box<dyn Future<Output = Result<Option<OpenInfo>>> + '_>> =
             Box::pin(open.close(false));
         let closed = closing.await.is_ok();
+        if let Some(holder) = holder.as_ref().filter(|_| open.disk) {
+            // One that was about to begin has not seen that it is closed, or is known to its holder by now.
+            holder.closes(open.id).await;
+        }
         if let Some(holder) = holder.filter(|_| closed) {
             holder.closed(open.id);
         }

@@ -1,4 +1,4 @@
-//! What a file has that the store has no place for: extended attributes and reparse data.
+//! What a file has that the store has no place for: extended attributes and reparse data, and what initiators hold of the virtual disk in it.
 //!
 //! Each is a row of durable state with the file's number as key. Rows are written atomically, cost nothing where there are
 //! none, and do not show up among the file's streams; a stream would take a cluster of data for a few bytes, and its
@@ -9,11 +9,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use file_store::{Attributes, FileId, FileInfo, FileKind, InfoChange, StateChange, StoreErrorKind};
+use file_store::{
+    Attributes, FileId, FileInfo, FileKind, InfoChange, RESERVATIONS_TABLE, StateChange, StoreErrorKind,
+};
 use smb_protocol::access::FileAttributes;
 
 use crate::error::Result;
-use crate::file_system::{Core, Node};
+use crate::file_system::{Core, FileSystem, Node};
 
 /// Table of extended attributes.
 pub(crate) const EA_TABLE: &str = "smb_ea";
@@ -36,8 +38,55 @@ pub(crate) fn shown(info: &FileInfo) -> FileAttributes {
     if shown.is_empty() { FileAttributes::NORMAL } else { shown }
 }
 
+/// What the keys of rows begin with that speak of virtual disks in files, in the table of reservations.
+const DISKS: &[u8; 4] = b"file";
+/// A file with fewer bytes is no virtual disk.
+const DISK_MIN: u64 = 1 << 20;
+
 fn key(file: FileId) -> Vec<u8> {
     file.0.to_be_bytes().to_vec()
+}
+
+/// What the keys of a file's rows in the table of reservations begin with: of the virtual disk in it, which copies of the file have under the
+/// same identity.
+#[must_use]
+pub fn disk_rows(file: FileId) -> Vec<u8> {
+    [&DISKS[..], &file.0.to_be_bytes()].concat()
+}
+
+/// The file that a row speaks of by its key. Other rows of the table have the identity of a unit there, which is shorter.
+fn file_of_disk_row(row: &[u8]) -> Option<FileId> {
+    /// Of a unit's identity and the kind of the row.
+    const REST: usize = 17;
+    let (file, rest) = row.strip_prefix(DISKS)?.split_first_chunk()?;
+    (rest.len() == REST).then_some(FileId(u64::from_be_bytes(*file)))
+}
+
+impl FileSystem {
+    /// Removes rows of virtual disks whose files are gone, as their last names went by another way than this one. To be called when the
+    /// volume has been opened.
+    ///
+    /// # Errors
+    /// When the rows cannot be read or removed.
+    pub async fn forget_disks_that_are_gone(&self) -> Result<()> {
+        let core = &self.core;
+        let (mut gone, mut last) = (Vec::new(), None);
+        for row in core.store.state_scan(RESERVATIONS_TABLE, DISKS).await? {
+            let Some(file) = file_of_disk_row(&row.key) else { continue };
+            let is_gone = match last.filter(|(of, _)| *of == file) {
+                Some((_, is_gone)) => is_gone,
+                None => core.is_gone(file).await,
+            };
+            last = Some((file, is_gone));
+            if is_gone {
+                gone.push(StateChange { table: RESERVATIONS_TABLE.to_owned(), key: row.key, value: None });
+            }
+        }
+        if !gone.is_empty() {
+            core.store.state_write(gone).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Core {
@@ -78,20 +127,26 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a file has rows: its attributes say so, and those that cannot be read are taken for it.
+    /// Whether a file has rows: its attributes say so, or it may be a virtual disk; those that cannot be read are taken for it.
     pub(crate) async fn may_have_extras(&self, node: &Node) -> bool {
         let bits = HAS_EA | FileAttributes::REPARSE_POINT;
-        self.info(node).await.map_or(true, |info| FileAttributes(info.attributes.0).intersects(bits))
+        let has =
+            |info: FileInfo| info.size >= DISK_MIN || FileAttributes(info.attributes.0).intersects(bits);
+        self.info(node).await.map_or(true, has)
+    }
+
+    /// Whether the last name of a file is gone.
+    async fn is_gone(&self, file: FileId) -> bool {
+        match self.store.info(file).await {
+            Ok(info) => info.names == 0,
+            // A store that cannot say has not forgotten the file.
+            Err(error) => error.kind() == StoreErrorKind::NotFound,
+        }
     }
 
     /// A name of the file is gone: if it was the last, so are its rows.
     pub(crate) async fn forget_extras_of_removed(self: &Arc<Self>, file: FileId) {
-        let is_gone = match self.store.info(file).await {
-            Ok(info) => info.names == 0,
-            // A store that cannot say has not forgotten the file.
-            Err(error) => error.kind() == StoreErrorKind::NotFound,
-        };
-        if is_gone {
+        if self.is_gone(file).await {
             self.forget_extras(file).await;
         }
     }
@@ -104,6 +159,15 @@ impl Core {
                 changes.push(StateChange { table: table.to_owned(), key: key(file), value: None });
             }
         }
+        // What cannot be read now goes when the volume is opened next.
+        let of_disk = self.store.state_scan(RESERVATIONS_TABLE, &disk_rows(file)).await.unwrap_or_default();
+        changes.extend(
+            of_disk.into_iter().filter(|row| file_of_disk_row(&row.key).is_some()).map(|row| StateChange {
+                table: RESERVATIONS_TABLE.to_owned(),
+                key: row.key,
+                value: None,
+            }),
+        );
         if !changes.is_empty()
             && let Err(error) = self.store.state_write(changes).await
         {

@@ -64,11 +64,12 @@ mod wildcard;
 mod write_time;
 
 pub use api::{
-    CachingRequest, Caller, CreateRequest, Durability, Granted, Holder, Kept, LeaseBreak, LeaseRequest,
-    LeaseRequestV2, LeftBehind, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
+    CachingRequest, Caller, Closes, CreateRequest, DiskUse, Durability, Granted, Holder, Kept, LeaseBreak,
+    LeaseRequest, LeaseRequestV2, LeftBehind, NoHolder, OpenId, OpenInfo, OpenSummary, OwnerId, ShareRoot,
 };
 pub use create::Created;
 pub use error::{Detail, FileError, Result};
+pub use extras::disk_rows;
 pub use file_system::{DirectoryQuery, FileSystem, OPENS_MAX, Open, OpenLookup, VolumeOptions, WriteFlags};
 pub use fsctl::FSCTLS;
 pub use quotas::{QuotaChange, QuotaChanges};

@@ -85,4 +85,6 @@ pub struct OpenRecord {
     pub delete_pending: bool,
     /// The client's position.
     pub position: u64,
+    /// Whether it is the virtual disk in the file that is open.
+    pub disk: bool,
 }

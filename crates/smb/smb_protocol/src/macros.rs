@@ -1,21 +1,22 @@
 //! How the specification's tables become types: structures of fixed fields, sets of bits, and values with names.
 //!
 //! Each macro makes the same few things for every table, so that a structure is as long here as it is in the
-//! specification and its size is checked against it when it is compiled.
+//! specification and its size is checked against it when it is compiled. Protocols that SMB carries use them, too.
 
 /// A structure of little-endian fields without padding of its own: a type with [`Wire`](crate::wire::Wire).
 ///
 /// A field named `_` is on the wire but not in the type (reserved bytes, a structure size). The number in brackets is
 /// the size that the specification gives; another sum of fields does not compile.
+#[macro_export]
 macro_rules! wire_struct {
     ($(#[$meta:meta])* pub struct $name:ident [$size:literal] { $($body:tt)* }) => {
-        wire_struct!(@fields { $(#[$meta])* $name $size } {} {} { $($body)* });
+        $crate::wire_struct!(@fields { $(#[$meta])* $name $size } {} {} { $($body)* });
     };
     (@fields $head:tt {$($named:tt)*} {$($all:tt)*} { $(#[$m:meta])* _: $t:ty, $($rest:tt)* }) => {
-        wire_struct!(@fields $head {$($named)*} {$($all)* [_ $t]} { $($rest)* });
+        $crate::wire_struct!(@fields $head {$($named)*} {$($all)* [_ $t]} { $($rest)* });
     };
     (@fields $head:tt {$($named:tt)*} {$($all:tt)*} { $(#[$m:meta])* $f:ident: $t:ty, $($rest:tt)* }) => {
-        wire_struct!(@fields $head {$($named)* $(#[$m])* $f: $t,} {$($all)* [$f $t]} { $($rest)* });
+        $crate::wire_struct!(@fields $head {$($named)* $(#[$m])* $f: $t,} {$($all)* [$f $t]} { $($rest)* });
     };
     (@fields { $(#[$meta:meta])* $name:ident $size:literal }
         {$($(#[$fm:meta])* $f:ident: $ft:ty,)*} {$([$n:tt $t:ty])*} {}) => {
@@ -26,13 +27,13 @@ macro_rules! wire_struct {
         impl $crate::wire::Wire for $name {
             const SIZE: usize = 0 $(+ <$t as $crate::wire::Wire>::SIZE)*;
 
-            fn take(reader: &mut byte_codec::Reader<'_>) -> Result<Self, byte_codec::DecodeError> {
-                $(wire_struct!(@take reader $n $t);)*
+            fn take(reader: &mut $crate::wire::Reader<'_>) -> Result<Self, $crate::wire::DecodeError> {
+                $($crate::wire_struct!(@take reader $n $t);)*
                 Ok(Self { $($f),* })
             }
 
             fn put(&self, out: &mut Vec<u8>) {
-                $(wire_struct!(@put self out $n $t);)*
+                $($crate::wire_struct!(@put self out $n $t);)*
             }
         }
 
@@ -134,6 +135,7 @@ macro_rules! bit_flags {
 }
 
 /// A number of which some values have names. Values without one are kept: what they deserve, the server decides.
+#[macro_export]
 macro_rules! named_values {
     ($(#[$meta:meta])* pub struct $name:ident($t:ty) { $($(#[$vm:meta])* $v:ident = $value:literal,)* }) => {
         $(#[$meta])*
@@ -170,7 +172,7 @@ macro_rules! named_values {
 
         impl $crate::wire::Wire for $name {
             const SIZE: usize = <$t as $crate::wire::Wire>::SIZE;
-            fn take(reader: &mut byte_codec::Reader<'_>) -> Result<Self, byte_codec::DecodeError> {
+            fn take(reader: &mut $crate::wire::Reader<'_>) -> Result<Self, $crate::wire::DecodeError> {
                 <$t as $crate::wire::Wire>::take(reader).map(Self)
             }
             fn put(&self, out: &mut Vec<u8>) {

@@ -9,8 +9,10 @@ mod ioctl;
 pub(crate) mod negotiate;
 mod reconnect;
 pub(crate) mod session_setup;
+pub(crate) mod shared_disk;
 mod storage_qos;
 mod tree;
+mod tunnel;
 mod turn;
 
 use std::cell::RefCell;

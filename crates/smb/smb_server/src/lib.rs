@@ -11,6 +11,7 @@
 //!          │                    persistence: what of it outlives the server; table: all of the server's
 //!          ├─ queue       reads and writes wait for their turn at the volume: limits and shares
 //!          │    └─ logical_flows  what hosts say of virtual machines whose disks they have open
+//!          ├─ disks       files that several have open as one SCSI disk (MS-RSVD)
 //!          ├─ clients     over which connection a client hears of its leases
 //!          └─ replay      what is sent twice, on another channel, is done once
 //! ```
@@ -33,6 +34,7 @@ mod clients;
 mod commands;
 pub mod config;
 mod connection;
+mod disks;
 mod endings;
 pub mod limits;
 pub mod listing;
@@ -57,6 +59,7 @@ pub use config::{
     ConfigError, Directory, Encryption, ServerConfig, ShareConfig, ShareKind, SharePermission, ShareRight,
     Signing,
 };
+pub use disks::{DiskAnswer, DiskFacts, DiskFile, DiskFuture, NoSharedDisks, SharedDisk, SharedDisks};
 pub use listing::{ChannelInfo, OpenInfo, SessionInfo, ShareTraffic, Smb1Attempt, TreeInfo};
 pub use pipe::{NoPipes, Pipe, PipeClient, PipeService, PipeWork};
 pub use queue::{NoQueues, Queues, Wanted};

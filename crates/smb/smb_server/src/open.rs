@@ -6,6 +6,7 @@
 //!                              └─ persistence: what of it outlives the server
 //! ```
 
+pub(crate) mod disk;
 pub(crate) mod link;
 pub(crate) mod persistence;
 pub(crate) mod queued;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use disk::DiskOpen;
 use link::Link;
 use parking_lot::Mutex;
 use persistence::Stored;
@@ -116,6 +118,8 @@ pub(crate) struct Open {
     pub(crate) id: FileId,
     pub(crate) tree: Arc<Tree>,
     pub(crate) thing: Thing,
+    /// Of an open of a shared virtual disk: what it has besides its file. Shared as `state` is.
+    pub(crate) disk: Option<Arc<DiskOpen>>,
     pub(crate) client: Guid,
     pub(crate) user: Sid,
     /// DH2Q's name for it; zero without one.
@@ -169,6 +173,9 @@ impl Open {
 
     /// Closes what is open.
     pub(crate) async fn close(&self) {
+        if let Some(disk) = &self.disk {
+            disk.close().await;
+        }
         if let Thing::File(file) = &self.thing {
             // Closed before means closed.
             let _ = file.close(false).await;

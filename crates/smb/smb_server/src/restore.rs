@@ -6,11 +6,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use byte_codec::DecodeError;
 use file_store::{StateChange, StoreErrorKind};
+use futures_util::StreamExt as _;
 use parking_lot::Mutex;
 use smb_files::FileSystem;
 use smb_protocol::NtStatus;
 
+use crate::commands::shared_disk::disk_of;
+use crate::open::disk::DiskOpen;
 use crate::open::link::Link;
 use crate::open::persistence::row::Row;
 use crate::open::persistence::{Stored, TABLE};
@@ -19,6 +23,9 @@ use crate::replay::Sequence;
 use crate::share::Share;
 use crate::shared::Shared;
 use crate::tree::{Disk, Target, Tree};
+
+/// So many disks are opened at a time.
+const AT_A_TIME: usize = 16;
 
 /// What came back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +43,10 @@ pub struct Restored {
 /// When the rows cannot be read, or those that are given up cannot be removed.
 pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<Restored, NtStatus> {
     let store = files.store();
+    if let Err(error) = files.forget_disks_that_are_gone().await {
+        // They go the next time; nobody looks at them meanwhile.
+        tracing::warn!(%error, "rows of shared virtual disks whose files are gone stay");
+    }
     let rows =
         store.state_scan(TABLE, &[]).await.map_err(|error| smb_files::FileError::from(error).status)?;
     let mut result = Restored::default();
@@ -52,15 +63,21 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
                     (_, Some(_)) => gone.push((stored.key, "another open has its identifier")),
                 }
             }
+            Err(DecodeError::Unsupported(version)) => {
+                // What it says is left to a node that knows it.
+                tracing::warn!(key = ?stored.key, version, "a persistent open of a newer release is kept: its client comes back where that runs");
+            }
             _ => gone.push((stored.key, "its row is damaged")),
         }
     }
     let records = good.iter().map(|(row, ..)| row.record.clone()).collect();
     let restored = files.restore(records).await;
+    let mut disks = Vec::new();
     for ((row, share, value), file) in good.into_iter().zip(restored) {
         match file {
             Ok(file) => {
                 let open = open_of(row, &share, files, file, value);
+                disks.extend(open.disk.is_some().then_some(open.id.persistent));
                 let place = shared.tables.opens.take_anyway(open.user);
                 shared.opens.restore(open, place);
                 result.opens += 1;
@@ -71,6 +88,7 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
             }
         }
     }
+    open_disks(shared, disks);
     // They had to come back first: closing is what removes a file that was to go with its last open.
     for open in shared.opens.of_gone_users(&*shared.parts.directory).iter().filter(|open| open.is_of(files)) {
         tracing::warn!(persistent = open.id.persistent, user = %open.user, "a persistent open is closed: its user is gone or disabled");
@@ -94,6 +112,30 @@ pub(crate) async fn restore(shared: &Arc<Shared>, files: &FileSystem) -> Result<
         }
     }
     Ok(result)
+}
+
+/// Opens the disks of opens that have come back, while their clients may come: a request that is quicker opens its own, and one whose disk
+/// could not be opened tries again. Other opens of the file are kept away by that of the disk.
+fn open_disks(shared: &Arc<Shared>, opens: Vec<u64>) {
+    if opens.is_empty() {
+        return;
+    }
+    let Some(table) = shared.opens.table().upgrade() else { return };
+    let shared = Arc::clone(shared);
+    table.run(Box::new(move || {
+        Box::pin(async move {
+            let opening = opens.into_iter().map(async |id| {
+                let Some(open) = shared.opens.find(id) else { return };
+                match disk_of(&shared, &open).await {
+                    Ok(_) | Err(NtStatus::FILE_CLOSED) => {}
+                    Err(status) => {
+                        tracing::warn!(persistent = id, %status, "a shared virtual disk cannot be opened again yet");
+                    }
+                }
+            });
+            futures_util::stream::iter(opening).buffer_unordered(AT_A_TIME).collect::<Vec<()>>().await;
+        })
+    }));
 }
 
 fn open_of(
@@ -128,10 +170,12 @@ fn into_open(row: Row, tree: Arc<Tree>, file: Arc<smb_files::Open>, value: Vec<u
         sequence: Sequence::with_locks(row.lock_sequences),
         ..State::default()
     };
+    let initiator = |disk: smb_protocol::Guid| (!disk.is_zero()).then_some(disk);
     Open {
         id: row.id,
         tree,
         thing: Thing::File(file),
+        disk: row.disk.map(|disk| DiskOpen::new(initiator(disk))),
         client: row.record.client,
         user: row.record.token.user,
         create_guid: row.create_guid,

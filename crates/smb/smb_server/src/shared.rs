@@ -13,6 +13,7 @@ use tcp_service::{Budget, Limits, Listeners, Spawner, Throttle};
 use tokio::sync::Notify;
 
 use crate::config::{Directory, ServerConfig};
+use crate::disks::SharedDisks;
 use crate::endings::Endings;
 use crate::limits::{MAX_CONNECTIONS, MAX_LOGINS, MAX_LOGINS_PER_ADDRESS, SMB1_DETAIL, SMB1_LOG};
 use crate::listing::Smb1Attempt;
@@ -46,6 +47,8 @@ pub struct Parts {
     pub pipes: Arc<dyn PipeService>,
     /// Where reads and writes wait for their turn.
     pub queues: Arc<dyn Queues>,
+    /// Who serves virtual disks that several have open.
+    pub disks: Arc<dyn SharedDisks>,
     /// Where clients may connect to besides.
     pub interfaces: Arc<dyn Interfaces>,
     /// The server's identity; the same after a restart.

@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 use cluster_campaign::{Case, Sabotage, run};
 
 #[test]
-fn a_hundred_seeds_keep_every_promise() {
-    let broken = (0..100).find_map(|seed| {
+fn three_hundred_seeds_keep_every_promise() {
+    let broken = (0..300).find_map(|seed| {
         let case = Case::new(seed);
         run(&case).broken.map(|broken| format!("{broken}\nrun again: {} --trace", case.again()))
     });

@@ -149,7 +149,7 @@ impl Fault {
             nodes = [true; NODES];
         }
         let lasts = match kind {
-            Kind::Frozen => [1_000, 5_000, 25_000][chance.below(3) as usize],
+            Kind::Frozen => [1_000, 5_000, 25_000, 60_000][chance.below(4) as usize],
             Kind::StoreFrozen => 2_000,
             Kind::AllKilled => 500,
             _ => 500 + chance.below(12_000),

@@ -115,6 +115,7 @@ impl Papers {
             timings: Timings::new(settings).expect("times"),
             incarnations: incarnations.expect("opened"),
             permit: cluster_node::NodePermit::default(),
+            aside: cluster_node::Aside::none(),
         }
     }
 }

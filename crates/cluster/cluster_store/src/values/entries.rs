@@ -84,6 +84,9 @@ pub enum NodeVerb {
         pool: PoolId,
         /// Who is to have it.
         to: NodeId,
+        /// What hosts have written to LUNs that give that up with the move is given up. A node of an earlier release gives it up unasked.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        discards: bool,
     },
     /// To take no pools, or to give away those that it has, or neither.
     Mode {
@@ -91,6 +94,9 @@ pub enum NodeVerb {
         paused: bool,
         /// It gives them away.
         draining: bool,
+        /// As of a pool that moves.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        discards: bool,
     },
 }
 

@@ -58,6 +58,15 @@ pub struct ImageNow {
     pub problem: Option<String>,
 }
 
+/// Memory for write caches that keep writes from the files of LUNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheRoom {
+    /// Bytes for all of them.
+    pub total_bytes: u64,
+    /// Bytes that none has put by for itself.
+    pub left_bytes: u64,
+}
+
 /// A flow, and the volume that its disk is on.
 #[derive(Clone, Debug)]
 pub struct FlowOn {
@@ -128,6 +137,10 @@ pub trait IscsiBackend: Send + Sync + 'static {
     /// Write caches that keep writes from the files of LUNs which are served, by name.
     fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
         Vec::new()
+    }
+    /// What memory there is for such caches, where that is known.
+    fn cache_room(&self) -> Option<CacheRoom> {
+        None
     }
     /// Initiators of LUNs that are served here which have not been told yet that writes they had cached may be lost, by the LUN's name.
     fn lost_writes(&self) -> Vec<(String, Vec<String>)> {

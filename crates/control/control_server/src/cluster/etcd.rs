@@ -11,6 +11,9 @@ use parking_lot::Mutex;
 
 /// Between looks.
 const EVERY: Duration = Duration::from_secs(10);
+/// What a member did not answer it is asked again so soon, before anything is said of it: one look that fails, as that of a node that has just started
+/// on a busy machine, is no member that is away.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// The etcd that nodes share, where it is one.
 pub(super) struct SharedEtcd {
@@ -38,20 +41,36 @@ impl SharedEtcd {
 
     /// Looks, for ever.
     pub(super) async fn watch_over(self: Arc<Self>) {
-        let mut leaderless = BTreeSet::new();
+        let mut troubled = BTreeSet::new();
         loop {
             let health = self.store.health().await;
-            *self.seen.lock() = Seen::of(&health, self.managed.then_some(QUOTA_BYTES), &leaderless);
-            let lacks = |member: &EtcdHealth| member.told.as_ref().is_ok_and(|told| !told.has_leader);
-            leaderless = health.into_iter().filter(lacks).map(|member| member.url).collect();
-            tokio::time::sleep(EVERY).await;
+            let now: BTreeSet<String> =
+                health.iter().filter(|member| is_troubled(member)).map(|member| member.url.clone()).collect();
+            let is_new = !now.is_subset(&troubled);
+            {
+                let mut seen = self.seen.lock();
+                *seen = Seen::of(&health, self.managed.then_some(QUOTA_BYTES), &troubled, &seen);
+            }
+            troubled = now;
+            tokio::time::sleep(if is_new { AGAIN } else { EVERY }).await;
         }
     }
 }
 
+/// Whether a member does not answer, or knows no leader.
+fn is_troubled(member: &EtcdHealth) -> bool {
+    member.told.as_ref().map_or(true, |told| !told.has_leader)
+}
+
 impl Seen {
-    /// `leaderless` are members that had no leader at the look before, either: an election lasts a second.
-    fn of(health: &[EtcdHealth], quota_bytes: Option<u64>, leaderless: &BTreeSet<String>) -> Self {
+    /// `troubled` are members that did not answer, or had no leader, at the look before, either: an election lasts a second, and one look may fail. One
+    /// that has not been so before is as it was `before`, and is not told of where nothing was known of it.
+    fn of(
+        health: &[EtcdHealth],
+        quota_bytes: Option<u64>,
+        troubled: &BTreeSet<String>,
+        before: &Self,
+    ) -> Self {
         let told = || health.iter().filter_map(|member| Some((&member.url, member.told.as_ref().ok()?)));
         // Each member tells of all.
         let of_kind = |kind: AlarmKind, called: EtcdAlarmKind| {
@@ -67,11 +86,14 @@ impl Seen {
             of_kind(AlarmKind::Corrupt, EtcdAlarmKind::Damaged),
         ];
         let alarms = alarms.into_iter().flatten().collect();
-        let members = health
-            .iter()
-            .map(|member| shown(member, quota_bytes, leaderless.contains(&member.url)))
-            .collect();
-        Self { alarms, members }
+        let of = |member: &EtcdHealth| {
+            let was_troubled = troubled.contains(&member.url);
+            if member.told.is_err() && !was_troubled {
+                return before.members.iter().find(|known| known.url == member.url).cloned();
+            }
+            Some(shown(member, quota_bytes, was_troubled))
+        };
+        Self { alarms, members: health.iter().filter_map(of).collect() }
     }
 }
 
@@ -117,7 +139,13 @@ mod tests {
     }
 
     fn seen(health: &[EtcdHealth]) -> Seen {
-        Seen::of(health, None, &BTreeSet::new())
+        Seen::of(health, None, &BTreeSet::new(), &Seen::default())
+    }
+
+    /// The second of two looks that find the same.
+    fn seen_again(health: &[EtcdHealth]) -> Seen {
+        let troubled = health.iter().filter(|member| is_troubled(member)).map(|member| member.url.clone());
+        Seen::of(health, None, &troubled.collect(), &seen(health))
     }
 
     #[test]
@@ -130,7 +158,7 @@ mod tests {
         let states = |seen: &Seen| seen.members.iter().map(|member| member.state).collect::<Vec<_>>();
         assert_eq!(states(&told), [EtcdMemberState::Full, EtcdMemberState::Full]);
         let away = EtcdHealth { told: Err("connection refused".into()), ..member(2, &[]) };
-        let told = seen(&[member(1, &[full(2)]), away]);
+        let told = seen_again(&[member(1, &[full(2)]), away]);
         assert_eq!(told.alarms, [EtcdAlarm { kind: EtcdAlarmKind::Full, urls: Vec::new() }]);
         assert_eq!(states(&told), [EtcdMemberState::Serving, EtcdMemberState::Away]);
         let unknown = Alarm { kind: AlarmKind::Corrupt, member: None };
@@ -146,7 +174,26 @@ mod tests {
             told.has_leader = false;
         }
         assert_eq!(seen(std::slice::from_ref(&one)).members[0].state, EtcdMemberState::Serving);
-        let before = BTreeSet::from([one.url.clone()]);
-        assert_eq!(Seen::of(&[one], None, &before).members[0].state, EtcdMemberState::NoLeader);
+        assert_eq!(seen_again(&[one]).members[0].state, EtcdMemberState::NoLeader);
+    }
+
+    #[test]
+    fn one_look_that_fails_is_no_member_that_is_away() {
+        let fine = [member(1, &[]), member(2, &[])];
+        let failing = fine.clone().map(|member| EtcdHealth { told: Err("no answer in 5s".into()), ..member });
+        let states = |seen: &Seen| seen.members.iter().map(|member| member.state).collect::<Vec<_>>();
+        let first = seen(&failing);
+        assert_eq!(states(&first), [], "a node that has just started knows nothing of them");
+        let both = BTreeSet::from([fine[0].url.clone(), fine[1].url.clone()]);
+        assert_eq!(states(&Seen::of(&failing, None, &both, &first)), [EtcdMemberState::Away; 2]);
+        // Later they are as they were until a second look has failed, too.
+        let before = seen(&fine);
+        let serving = [EtcdMemberState::Serving; 2];
+        assert_eq!(states(&Seen::of(&failing, None, &BTreeSet::new(), &before)), serving);
+        let other = BTreeSet::from([fine[1].url.clone()]);
+        assert_eq!(
+            states(&Seen::of(&failing, None, &other, &before)),
+            [EtcdMemberState::Serving, EtcdMemberState::Away]
+        );
     }
 }

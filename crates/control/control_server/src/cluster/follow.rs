@@ -9,6 +9,7 @@ use cluster_node::{Phase, Status};
 use cluster_store::keys::{Key, PATHS};
 use cluster_store::{Range, StoreError, Watch};
 use control_api::Problem;
+use qos_exchange::Exchange;
 use tokio::sync::watch;
 
 use super::{Cluster, Life, paths, users};
@@ -59,6 +60,24 @@ pub(super) async fn members(of: Arc<Cluster>, node: Arc<dyn Follows>, mut status
         if status.changed().await.is_err() {
             return;
         }
+    }
+}
+
+/// Forgets what nodes have asked for whose beats do not arrive any more: their volumes have other nodes soon. Otherwise what a node said last
+/// holds, while the link to it is broken and while nobody's beats can be read.
+pub(super) async fn qos(of: Arc<Cluster>, exchange: Arc<Exchange>) {
+    loop {
+        // As often as [`Exchange::look`] wants it.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        if !exchange.has_heard() {
+            continue;
+        }
+        exchange.look();
+        let now = of.now();
+        if now.phase != Some(Phase::Member) || now.trouble.is_some() {
+            continue;
+        }
+        exchange.keep(|node| now.members.iter().any(|seen| seen.node.number() == node && of.is_heard(seen)));
     }
 }
 

@@ -47,12 +47,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cluster_join::{Standing, standing};
-use cluster_node::{ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status};
+use cluster_node::{
+    Aside, ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status,
+};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Revision, Step, Transaction};
 use control_api::{Code, Problem};
 use parking_lot::Mutex;
+use qos_exchange::Exchange;
 use smb_users::{SealingKey, Users};
 use tcp_service::{AnswerPermit, Answers};
 use tokio::runtime::Handle;
@@ -69,6 +72,7 @@ pub use mode::NodeMode;
 pub use order::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
+pub(crate) use show::Read;
 
 use crate::backend::NodeSeen;
 use etcd::SharedEtcd;
@@ -96,6 +100,13 @@ impl AnswerPermit for May {
     }
 }
 
+/// Nodes tell each other of the demand for policies that they share.
+fn aside(qos: &Arc<Exchange>) -> Aside {
+    const _: () = assert!(qos_exchange::MOST_BYTES <= Aside::MOST_BYTES);
+    let heard = qos.clone();
+    Aside { says: qos.says(), hears: Arc::new(move |node, bytes| heard.hear(node.number(), bytes)) }
+}
+
 /// A node's place in its cluster, while it runs.
 pub(crate) struct Cluster {
     name: ClusterName,
@@ -119,7 +130,7 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 8]>,
+    following: OnceLock<[JoinHandle<()>; 9]>,
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
     is_written: OnceCell<()>,
@@ -222,6 +233,7 @@ impl Cluster {
         driver: Arc<dyn PoolDriver>,
         node: Arc<dyn Follows>,
         obeys: Arc<dyn Obeys>,
+        qos: Arc<Exchange>,
     ) -> Result<(), Problem> {
         if of.incarnations.was_removed(&of.cluster, of.node) || self.was_removed().await {
             // Also when the shared state should go back to before that.
@@ -243,6 +255,7 @@ impl Cluster {
             timings: of.timings,
             incarnations: of.incarnations,
             permit: self.permit.clone(),
+            aside: aside(&qos),
         };
         let _ = self.mode.set(of.mode);
         // Before the first pool needs it.
@@ -263,6 +276,7 @@ impl Cluster {
             tokio::spawn(follow::users(self.clone(), node.clone())),
             tokio::spawn(follow::paths(self.clone(), node.clone())),
             tokio::spawn(follow::owners(self.clone(), node)),
+            tokio::spawn(follow::qos(self.clone(), qos)),
         ]);
         if let Some(etcd) = &self.etcd {
             let _ = self.watching_etcd.set(tokio::spawn(etcd.clone().watch_over()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster_node::{MemberState, Order, Phase, Settings, Status, boot_time};
 use cluster_store::Range;
 use cluster_store::keys::{Key, NodeId, PoolId};
-use cluster_store::values::{Beat, Served, Value as _};
+use cluster_store::values::{Beat, Owner, Served, Value as _, VolumeName};
 use control_api::{
     ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, EtcdAlarm,
     EtcdAlarmKind, many,
@@ -18,43 +18,107 @@ use super::Cluster;
 /// The shared state is waited for so long when somebody wants to see it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// What the shared state says of a pool, all at one moment.
+#[derive(Default)]
+struct ReadPool {
+    owner: Option<Owner>,
+    /// In which epoch it was let clients in.
+    served: Option<u64>,
+}
+
 /// What the shared state says that is not watched.
-struct Read {
-    /// In which epoch pools were let clients in.
-    served: BTreeMap<PoolId, u64>,
+pub(crate) struct Read {
+    pools: BTreeMap<PoolId, ReadPool>,
     /// Nodes that have ever taken part.
     known: BTreeSet<NodeId>,
+    /// The names of the volumes of each pool.
+    volumes: BTreeMap<Uuid, Vec<String>>,
 }
 
 impl Cluster {
-    async fn read(&self) -> Option<Read> {
-        let (mut served, mut known) = (BTreeMap::new(), BTreeSet::new());
+    async fn read_all(&self) -> Option<Read> {
+        let mut read = Read { pools: BTreeMap::new(), known: BTreeSet::new(), volumes: BTreeMap::new() };
         for part in ["pools/", "beats/"] {
             let snapshot = self.store.get(Range::Prefix(self.name.root() + part)).await.ok()?;
             for found in snapshot.found {
                 match Key::parse(&self.name, &found.key) {
                     Some(Key::Served(pool)) => {
-                        served.extend(Served::decode(&found.value).ok().map(|value| (pool, value.epoch)));
+                        let of = read.pools.entry(pool).or_default();
+                        of.served = Served::decode(&found.value).ok().map(|value| value.epoch);
+                    }
+                    Some(Key::Owner(pool)) => {
+                        read.pools.entry(pool).or_default().owner = Owner::decode(&found.value).ok();
                     }
                     Some(Key::Beat(node)) if Beat::decode(&found.value).is_ok() => {
-                        known.insert(node);
+                        read.known.insert(node);
                     }
                     _ => {}
                 }
             }
         }
-        Some(Read { served, known })
+        Some(read)
     }
 
-    /// The cluster as this node sees it. `pools` are those of the configuration, `why` says why one is not served here.
-    pub(crate) async fn show(
+    /// The same with the names of volumes, where some pool is not served: they are many, and asked for then only.
+    async fn read_with_volumes(&self) -> Option<Read> {
+        let mut read = self.read_all().await?;
+        let is_served = |of: &ReadPool| of.owner.as_ref().is_some_and(|owner| of.served == Some(owner.epoch));
+        let all_live = {
+            let now = self.now();
+            read.pools.values().all(|of| of.owner.as_ref().is_some_and(|owner| lives(&now, owner)))
+        };
+        if all_live && read.pools.values().all(is_served) {
+            return Some(read);
+        }
+        let snapshot = self.store.get(Range::Prefix(self.name.root() + "volumes/")).await.ok()?;
+        for found in snapshot.found {
+            if let (Some(Key::Volume(name)), Ok(holder)) =
+                (Key::parse(&self.name, &found.key), VolumeName::decode(&found.value))
+            {
+                read.volumes.entry(holder.pool.0).or_default().push(name);
+            }
+        }
+        Some(read)
+    }
+
+    /// What the shared state says that is not watched; none when it cannot be read soon.
+    pub(crate) async fn read(&self, patience: Duration) -> Option<Read> {
+        tokio::time::timeout(patience, self.read_with_volumes()).await.ok().flatten()
+    }
+
+    /// The pools that this node serves now, each with the epoch in which it does.
+    pub(crate) fn served_here(&self) -> BTreeMap<Uuid, u64> {
+        let now = self.now();
+        let served = now.pools.iter().filter(|pool| pool.order == Order::Publish && pool.done);
+        served.map(|pool| (pool.pool.0, pool.epoch)).collect()
+    }
+
+    /// Whether the process that owns a pool is heard of still.
+    pub(crate) fn is_owner_heard(&self, pool: Uuid) -> bool {
+        let now = self.now();
+        let owner = now.owners.iter().find(|(of, _)| of.0 == pool).and_then(|(_, owner)| owner.as_ref());
+        owner.filter(|owner| lives(&now, owner)).and_then(|owner| owner.holder).is_some_and(|holder| {
+            now.members.iter().any(|seen| seen.node == holder.node && self.is_heard(seen))
+        })
+    }
+
+    /// How far a pool is, as far as is known.
+    pub(crate) async fn state_of(&self, pool: Uuid) -> Option<ClusterPoolState> {
+        let read = self.read(PATIENCE).await;
+        let shown = self.shown(read.as_ref(), BTreeMap::from([(pool, pool.to_string())]), |_| None);
+        shown.pools.into_iter().find(|of| of.guid == pool).map(|of| of.state)
+    }
+
+    /// The cluster as this node sees it, with what was read of the shared state, or without; not summed up yet. `pools` are those of the configuration,
+    /// `why` says why one is not served here.
+    pub(crate) fn shown(
         &self,
+        read: Option<&Read>,
         pools: BTreeMap<Uuid, String>,
         why: impl Fn(Uuid) -> Option<String>,
     ) -> ClusterStatus {
         let now = self.now();
         self.learn_names(&now);
-        let read = tokio::time::timeout(PATIENCE, self.read()).await.ok().flatten();
         let mut nodes: Vec<ClusterMember> = now.members.iter().map(|seen| self.member(&now, seen)).collect();
         let away = read.iter().flat_map(|read| &read.known);
         for node in away.filter(|node| now.members.iter().all(|seen| seen.node != **node)) {
@@ -65,15 +129,11 @@ impl Cluster {
         for (pool, _) in &now.owners {
             all.entry(pool.0).or_insert_with(|| pool.to_string());
         }
-        let mut pools: Vec<ClusterPool> = all
-            .into_iter()
-            .map(|(guid, name)| self.pool(&now, read.as_ref(), &nodes, guid, name, &why))
-            .collect();
+        let mut pools: Vec<ClusterPool> =
+            all.into_iter().map(|(guid, name)| self.pool(&now, read, &nodes, guid, name, &why)).collect();
         pools.sort_by(|a, b| a.name.cmp(&b.name));
         let takes_part = now.phase == Some(Phase::Member);
         let etcd = self.etcd.as_ref().map(|etcd| etcd.seen()).unwrap_or_default();
-        let mut summary = summary(&pools, &nodes, read.is_some(), self.runs_etcd);
-        summary.extend(etcd.alarms.iter().map(told_of_alarm));
         ClusterStatus {
             cluster: self.name.to_string(),
             node: self.called.clone(),
@@ -87,12 +147,19 @@ impl Cluster {
                     back.found.0, back.known.0
                 )
             }),
+            store_unreadable: read.is_none(),
             etcd: etcd.members,
             etcd_alarms: etcd.alarms,
-            summary,
+            summary: Vec::new(),
             pools,
             nodes,
         }
+    }
+
+    /// Says in sentences how it is with the cluster by what is known of its pools and nodes.
+    pub(crate) fn sum_up(&self, shown: &mut ClusterStatus) {
+        shown.summary = summary(&shown.pools, &shown.nodes, !shown.store_unreadable, self.runs_etcd);
+        shown.summary.extend(shown.etcd_alarms.iter().map(told_of_alarm));
     }
 
     fn member(&self, now: &Status, seen: &MemberState) -> ClusterMember {
@@ -160,25 +227,35 @@ impl Cluster {
         name: String,
         why: &impl Fn(Uuid) -> Option<String>,
     ) -> ClusterPool {
-        let owner = now.owners.iter().find(|(pool, _)| pool.0 == guid).and_then(|(_, owner)| owner.clone());
+        let watched = now.owners.iter().find(|(pool, _)| pool.0 == guid);
+        let is_watched = watched.is_some();
+        let watched = watched.and_then(|(_, owner)| owner.clone());
+        let read_pool = read.and_then(|read| read.pools.get(&PoolId(guid)));
+        // Who owns it and whether that one serves it were read at one moment, and the watch may be ahead of that, or behind.
+        let read_owner = read_pool.and_then(|read| read.owner.clone());
+        let owner = later(watched, read_owner);
         let epoch = owner.as_ref().map_or(0, |owner| owner.epoch);
-        let holder = owner.and_then(|owner| owner.holder);
         let here = now.pools.iter().find(|pool| pool.pool.0 == guid && pool.epoch == epoch);
-        let served = read.map(|read| read.served.get(&PoolId(guid)) == Some(&epoch));
+        let served = read.map(|_| read_pool.is_some_and(|read| read.served == Some(epoch)));
         let up = |node: NodeId| {
             let found = nodes.iter().find(|member| member.number == node.number());
             found.is_some_and(|member| member.state > ClusterMemberState::Silent)
         };
-        let state = match (holder, here) {
-            (None, _) => ClusterPoolState::Unowned,
-            (Some(holder), Some(here)) if holder.node == self.me => match (here.order, here.done) {
+        let holder = owner.as_ref().and_then(|owner| owner.holder);
+        let state = match (&owner, holder, here) {
+            // Who has not been told of owners yet does not know that there is none.
+            (None, ..) if is_watched || now.phase != Some(Phase::Member) => ClusterPoolState::Unknown,
+            (_, None, _) => ClusterPoolState::Unowned,
+            (_, Some(holder), Some(here)) if holder.node == self.me => match (here.order, here.done) {
                 (Order::Publish, true) if now.permit >= boot_time() => ClusterPoolState::Online,
                 // It may not answer: neither etcd nor all members have heard of it lately.
                 (Order::Publish, true) => ClusterPoolState::Silent,
                 _ => ClusterPoolState::Moving,
             },
-            (Some(holder), _) if holder.node == self.me => ClusterPoolState::Moving,
-            (Some(holder), _) if !up(holder.node) => ClusterPoolState::Silent,
+            (Some(owner), Some(holder), _) if !up(holder.node) || !lives(now, owner) => {
+                ClusterPoolState::Silent
+            }
+            (_, Some(holder), _) if holder.node == self.me => ClusterPoolState::Moving,
             _ => match served {
                 Some(true) => ClusterPoolState::Online,
                 Some(false) => ClusterPoolState::Moving,
@@ -187,8 +264,41 @@ impl Cluster {
         };
         let reason = if state == ClusterPoolState::Online { None } else { why(guid) };
         let owner = holder.map(|holder| self.name_of(holder.node));
-        ClusterPool { name, guid, owner, epoch, state, reason, address: None }
+        let mut volumes = read.and_then(|read| read.volumes.get(&guid)).cloned().unwrap_or_default();
+        volumes.retain(|_| state < ClusterPoolState::Unknown);
+        volumes.sort();
+        ClusterPool {
+            name,
+            guid,
+            owner,
+            epoch,
+            state,
+            address: None,
+            reason,
+            from: None,
+            waits_seconds: None,
+            volumes,
+        }
     }
+}
+
+/// The later of two owners of a pool, as they were learned of by two ways.
+fn later(one: Option<Owner>, other: Option<Owner>) -> Option<Owner> {
+    match (one, other) {
+        (Some(one), Some(other)) if other.epoch > one.epoch => Some(other),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Whether the life of a node goes on in which it became the owner: a later one of the same node has to claim the pool first. Where it is not known,
+/// it may.
+fn lives(now: &Status, owner: &Owner) -> bool {
+    let Some(holder) = owner.holder else { return false };
+    let seen = now.members.iter().find(|seen| seen.node == holder.node);
+    // An owner that was read may be of a newer life than the members that the watch has told of.
+    seen.is_some_and(|seen| {
+        seen.member.as_ref().is_none_or(|member| member.incarnation.0 <= holder.incarnation.0)
+    })
 }
 
 fn names<'a>(items: impl Iterator<Item = &'a str>) -> String {
@@ -207,11 +317,12 @@ fn told_of_alarm(alarm: &EtcdAlarm) -> String {
 fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_etcd: bool) -> Vec<String> {
     let mut told = Vec::new();
     for node in nodes {
-        let own: Vec<&str> = pools
-            .iter()
-            .filter(|pool| pool.owner.as_deref() == Some(&node.name))
-            .map(|pool| pool.name.as_str())
-            .collect();
+        // What a process of it had that has ended is not its own any more.
+        let has = |pool: &&ClusterPool| {
+            pool.owner.as_deref() == Some(&node.name)
+                && (pool.state != ClusterPoolState::Silent || node.state <= ClusterMemberState::Silent)
+        };
+        let own: Vec<&str> = pools.iter().filter(has).map(|pool| pool.name.as_str()).collect();
         let what = if own.is_empty() { "has no pools".to_owned() } else { format!("has {}", own.join(", ")) };
         told.push(match node.state {
             ClusterMemberState::Up => format!("Node {} is up and {what}.", node.name),
@@ -224,10 +335,14 @@ fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_
             ClusterMemberState::Away => format!("Node {} is away.", node.name),
         });
     }
-    let unserved: Vec<&ClusterPool> =
-        pools.iter().filter(|pool| pool.state < ClusterPoolState::Unknown).collect();
+    let unserved: Vec<&ClusterPool> = pools.iter().filter(|pool| pool.is_unserved()).collect();
     if !unserved.is_empty() {
         told.push(format!("Not served now: {}.", names(unserved.iter().map(|pool| pool.name.as_str()))));
+    }
+    let unknown: Vec<&ClusterPool> =
+        pools.iter().filter(|pool| pool.state == ClusterPoolState::Unknown).collect();
+    if !unknown.is_empty() {
+        told.push(format!("Not known: {}.", names(unknown.iter().map(|pool| pool.name.as_str()))));
     }
     if !readable {
         told.push(
@@ -290,8 +405,11 @@ mod tests {
             owner: Some("n1".into()),
             epoch: 3,
             state: ClusterPoolState::Online,
-            reason: None,
             address: None,
+            reason: None,
+            from: None,
+            waits_seconds: None,
+            volumes: Vec::new(),
         };
         let (up, away) = (ClusterMemberState::Up, ClusterMemberState::Away);
         let all =

@@ -1,12 +1,12 @@
 //! What administrators say to a node of a cluster.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster_store::keys::{NodeId, PoolId};
-use cluster_store::values::NodeVerb;
 use control_api::{Code, Problem};
 
-use super::{By, Cluster};
+use super::Cluster;
 
 /// It is looked so often whether other nodes can know of something, for so long.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -16,12 +16,24 @@ const ASK_EVERY: Duration = Duration::from_millis(300);
 /// After so many times it is said that the other node takes none.
 const ASKED_MOST: u32 = 20;
 
+/// The number of the node of this name: a node that has left and joined again has another one than before, and members come before those that are
+/// only remembered.
+fn called(
+    names: &BTreeMap<NodeId, String>,
+    is_member: impl Fn(NodeId) -> bool,
+    name: &str,
+) -> Option<NodeId> {
+    let all = names.iter().filter(|(_, known)| known.as_str() == name).map(|(id, _)| *id);
+    all.max_by_key(|id| (is_member(*id), *id))
+}
+
 impl Cluster {
     /// The number of a node, by its name or number.
     pub(crate) fn number_of(&self, node: &str) -> Result<NodeId, Problem> {
         let status = self.now();
         self.learn_names(&status);
-        let by_name = self.names.lock().iter().find(|(_, name)| name.as_str() == node).map(|(id, _)| *id);
+        let by_name =
+            called(&self.names.lock(), |id| status.members.iter().any(|seen| seen.node == id), node);
         let by_number = || {
             let number = node.parse().ok().and_then(NodeId::new)?;
             status.members.iter().any(|seen| seen.node == number).then_some(number)
@@ -32,22 +44,12 @@ impl Cluster {
         })
     }
 
-    /// Pauses a node, or drains it, or neither; another node than this one is asked to.
-    pub(crate) async fn set_mode(
-        &self,
-        node: &str,
-        paused: bool,
-        draining: bool,
-        by: &By,
-    ) -> Result<(), Problem> {
-        let number = self.number_of(node)?;
-        if number != self.me {
-            return self.ask_node(number, by, NodeVerb::Mode { paused, draining }).await.map(drop);
-        }
-        self.set_own_mode(paused, draining).await
+    /// Whether this is the node itself.
+    pub(crate) fn is_me(&self, node: NodeId) -> bool {
+        node == self.me
     }
 
-    /// The same for this node. Ends when the other nodes can know of it: who is drained next finds this one paused.
+    /// Pauses this node, or drains it, or neither. Ends when the other nodes can know of it: who is drained next finds this one paused.
     pub(crate) async fn set_own_mode(&self, paused: bool, draining: bool) -> Result<(), Problem> {
         if paused {
             self.refuse_last(draining)?;
@@ -136,4 +138,24 @@ impl Cluster {
 fn ended() -> Problem {
     Problem::new(Code::Unavailable, "this node does not take part in its cluster now.")
         .todo("`holdfast cluster status` says why.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_the_member_that_has_it_now() {
+        let id = |number| NodeId::new(number).expect("a number");
+        let names: BTreeMap<NodeId, String> = [(1, "n1"), (3, "n3"), (4, "n3"), (5, "n2")]
+            .map(|(number, name)| (id(number), name.into()))
+            .into();
+        let number = |members: &[u16], name: &str| {
+            called(&names, |id| members.contains(&id.number()), name).map(NodeId::number)
+        };
+        assert_eq!(number(&[1, 4], "n3"), Some(4), "it has joined again");
+        assert_eq!(number(&[1, 3], "n3"), Some(3), "what is remembered of another store is no member");
+        assert_eq!(number(&[1], "n3"), Some(4), "the last that had it");
+        assert_eq!(number(&[1], "n9"), None);
+    }
 }

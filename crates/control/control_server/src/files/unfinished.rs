@@ -1,5 +1,5 @@
-//! What a `put` writes before it has its name: listed in the volume's durable state, so that what a process left behind
-//! that ended meanwhile is removed when the volume is opened.
+//! What a `put` writes before it has its name, and what is of use to this process only: listed in the volume's durable state, so that what a
+//! process left behind that ended meanwhile is removed when the volume is opened.
 
 use file_store::{FileId, FileStore, StateChange, StoreError, StoreErrorKind};
 

@@ -28,7 +28,7 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
         }
         "node_pause" => {
             handle(f, async |State(n): S, Extension(k): K, Path(p): P, Sent(b): Sent<NodePause>| {
-                answer(n.node_pause(&p, b.drain, &by(k)).await)
+                answer(n.node_pause(&p, b, &by(k)).await)
             })
         }
         "node_resume" => handle(f, async |State(n): S, Extension(k): K, Path(p): P| {
@@ -36,7 +36,7 @@ pub(super) fn handler(id: &str, f: MethodFilter) -> Option<MethodRouter<Arc<Node
         }),
         "pool_move" => {
             handle(f, async |State(n): S, Extension(k): K, Path(p): P, Sent(b): Sent<PoolMove>| {
-                answer(n.pool_move(&p, &b.node, &by(k)).await)
+                answer(n.pool_move(&p, &b, &by(k)).await)
             })
         }
         _ => return None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control_api::{Code, Config, LunReservations, PortalInfo, Problem, Session};
+use control_api::{Code, Config, LunReservations, LunWriteCacheNow, PortalInfo, Problem, Session};
 use parking_lot::Mutex;
 use qos_gate::VolumeReport;
 use uuid::Uuid;
@@ -22,6 +22,8 @@ pub struct MemoryIscsi {
     pub reserved: Mutex<BTreeMap<String, LunReservations>>,
     /// Hosts of LUNs that are taken to be told still of writes that may be lost.
     pub lost_writes: Mutex<BTreeMap<String, Vec<String>>>,
+    /// What write caches of LUNs are taken to have.
+    pub caches: Mutex<BTreeMap<String, LunWriteCacheNow>>,
     /// How often it was asked which LUNs have a write cache, and how often which are made of images: of many that costs.
     pub asked: Mutex<(u64, u64)>,
 }
@@ -85,6 +87,10 @@ impl IscsiBackend for MemoryIscsi {
     fn write_caches(&self) -> Vec<(String, bool)> {
         self.asked.lock().0 += 1;
         self.served.lock().iter().map(|name| (name.clone(), false)).collect()
+    }
+
+    fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
+        self.caches.lock().iter().map(|(name, now)| (name.clone(), now.clone())).collect()
     }
 
     fn reservations(&self) -> Vec<(String, LunReservations)> {

@@ -5,15 +5,16 @@
 //!   what pools do (each owner) ────┼─► pool_balance::plan ─► shown, moved by hand ── or, by the first node, one at a time, once no node has come or gone for a while
 //!   where they should be (config) ─┘
 //! ```
-//! A pool that is not as redundant as promised stays: a move would only be in the way of its repair.
+//! A pool that is not as redundant as promised stays: a move would only be in the way of its repair. One with write caches that hold what hosts
+//! have written stays as well, unless somebody says that this may go.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use control_api::{
     AuditEntry, BalanceMove, BalanceNode, BalanceReason, BalanceStay, ClusterBalance, ClusterMemberState,
-    ClusterPool, ClusterPoolState, ClusterStatus, Code, Pool, PoolConfig, PoolMoves, PoolState, Problem,
-    Proof, RedundancyState, Role, check_home,
+    ClusterPool, ClusterPoolState, ClusterStatus, Code, Pool, PoolConfig, PoolMove, PoolMoves, PoolState,
+    Problem, Proof, RedundancyState, Role, check_home,
 };
 use pool_balance::{Why, plan};
 use uuid::Uuid;
@@ -36,7 +37,7 @@ impl Node {
     pub(crate) async fn cluster_balance(&self, by: &By) -> Result<ClusterBalance, Problem> {
         let status = self.cluster_show().await?;
         let known = self.pools_of_all(by).await?;
-        Ok(planned(&status, &known))
+        Ok(planned(&status, &known, Asked::ByHand))
     }
 
     /// What each owner says of its pools; of those of a node that does not answer nothing.
@@ -119,7 +120,7 @@ impl Node {
         if moves == PoolMoves::Balance && !status.pools.iter().all(is_loaded) {
             return;
         }
-        let wanted = planned(&status, &known).moves.into_iter();
+        let wanted = planned(&status, &known, Asked::ByNobody).moves.into_iter();
         let now = self.clock.now();
         let mut may = wanted.filter(|step| moves == PoolMoves::Balance || step.reason == BalanceReason::Home);
         let Some(step) = may.find(|step| self.moved.may_move(now, &step.pool)) else { return };
@@ -130,7 +131,8 @@ impl Node {
             BalanceReason::Load => "which has less to do",
         };
         tracing::info!("pool {pool} moves by itself from node {from} to node {to}, {why}");
-        let done = self.pool_move(pool, to, &by).await;
+        // Where somebody has written to a write cache since, it stays as well.
+        let done = self.pool_move(pool, &PoolMove { node: to.clone(), confirm: None }, &by).await;
         if let Err(problem) = &done {
             tracing::warn!("pool {pool} has not moved by itself to node {to}: {problem}");
         }
@@ -155,8 +157,16 @@ fn all_is_well(status: &ClusterStatus) -> bool {
         && status.pools.iter().all(|pool| pool.state == ClusterPoolState::Online)
 }
 
+/// Who wants pools to move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Somebody, who is asked before hosts lose anything by it.
+    ByHand,
+    ByNobody,
+}
+
 /// Why a pool stays with its node, by what the cluster and its owner say of it.
-fn stays(seen: &ClusterPool, known: Option<&Pool>) -> Option<String> {
+fn stays(seen: &ClusterPool, known: Option<&Pool>, asked: Asked) -> Option<String> {
     if seen.state != ClusterPoolState::Online {
         return Some("It is not served now.".into());
     }
@@ -164,7 +174,8 @@ fn stays(seen: &ClusterPool, known: Option<&Pool>) -> Option<String> {
     if pool.redundancy < RedundancyState::Full || pool.state != PoolState::Online || pool.repair_bytes > 0 {
         return Some("It is not as redundant as promised.".into());
     }
-    pool.stays.clone()
+    let discards = || (asked == Asked::ByNobody).then(|| pool.discards.first()).flatten();
+    pool.stays.clone().or_else(|| discards().map(|first| format!("It does not move by itself now: {first}")))
 }
 
 /// Why a pool stays that is not at home, by how its node is.
@@ -174,7 +185,7 @@ fn is_kept(owner: Option<&str>, status: &ClusterStatus, home: &[String]) -> Opti
     (node.state == ClusterMemberState::Paused).then(|| "Its node is paused, and keeps what it has.".into())
 }
 
-fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
+fn planned(status: &ClusterStatus, known: &[Pool], asked: Asked) -> ClusterBalance {
     let up = status.nodes.iter().filter(|node| node.state == ClusterMemberState::Up);
     // Of whose pools nothing is known, nobody knows what it has to do.
     let is_known = |seen: &ClusterPool| known.iter().any(|pool| pool.guid == seen.guid);
@@ -187,7 +198,7 @@ fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
     let mut pools = Vec::new();
     for seen in &status.pools {
         let pool = known.iter().find(|pool| pool.guid == seen.guid);
-        let why = stays(seen, pool);
+        let why = stays(seen, pool, asked);
         let (load, home) = pool.map_or_else(Default::default, |pool| (pool.load, pool.home.clone()));
         let strange = home.iter().find(|home| !there.contains(home.as_str()));
         let why = why.or_else(|| is_kept(seen.owner.as_deref(), status, &home));
@@ -213,7 +224,7 @@ fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
             pools.push(pool_balance::Pool { pool: seen.name.clone(), owner, load, home, may_move });
         }
     }
-    let load_of = |name: &str| known.iter().find(|pool| pool.name == name).and_then(|pool| pool.load);
+    let of = |name: &str| known.iter().find(|pool| pool.name == name);
     let moves = plan(&nodes, &pools);
     balance.moves = moves
         .iter()
@@ -225,7 +236,8 @@ fn planned(status: &ClusterStatus, known: &[Pool]) -> ClusterBalance {
                 Why::Home => BalanceReason::Home,
                 Why::Load => BalanceReason::Load,
             },
-            load: load_of(&step.pool),
+            load: of(&step.pool).and_then(|pool| pool.load),
+            discards: of(&step.pool).map(|pool| pool.discards.clone()).unwrap_or_default(),
         })
         .collect();
     let sum = |node: &str, then: bool| {
@@ -295,7 +307,7 @@ mod tests {
             pool("a", json!({ "redundancy": "restoring" })),
             pool("b", json!({ "stays": "volume v has its log in pool x." })),
         ];
-        let told = planned(&status, &known);
+        let told = planned(&status, &known, Asked::ByHand);
         assert_eq!(told.moves, []);
         let why: Vec<(&str, &str)> = told.stay.iter().map(|stay| (&*stay.pool, &*stay.reason)).collect();
         assert_eq!(
@@ -323,7 +335,7 @@ mod tests {
             pool("c", json!({ "home": ["n9", "n1"], "load": 50 })),
             pool("d", json!({ "home": ["n1"] })),
         ];
-        let told = planned(&status, &known);
+        let told = planned(&status, &known, Asked::ByHand);
         let stay: Vec<&str> = told.stay.iter().map(|stay| stay.reason.as_str()).collect();
         assert_eq!(
             stay,
@@ -339,9 +351,26 @@ mod tests {
             to: "n1".into(),
             reason: BalanceReason::Home,
             load: Some(50),
+            discards: Vec::new(),
         };
         assert_eq!(told.moves, [home]);
         let node = &told.nodes[0];
         assert_eq!((node.pools, node.load, node.pools_then, node.load_then), (2, 0, 3, 50));
+    }
+
+    #[test]
+    fn what_hosts_have_written_to_write_caches_is_given_up_only_when_somebody_asks() {
+        let status = status(&[("n1", "up"), ("n2", "up")], &[("a", "n1", "online"), ("b", "n1", "online")]);
+        let lost = "LUN desk loses all that iqn.h has written.";
+        let known = [
+            pool("a", json!({ "home": ["n2"], "discards": [lost] })),
+            pool("b", json!({ "home": ["n2"], "load": 50 })),
+        ];
+        let by_hand = planned(&status, &known, Asked::ByHand);
+        let moves: Vec<_> = by_hand.moves.iter().map(|step| (&*step.pool, step.discards.len())).collect();
+        assert_eq!((moves, by_hand.stay), (vec![("a", 1), ("b", 0)], vec![]));
+        let by_itself = planned(&status, &known, Asked::ByNobody);
+        assert_eq!(by_itself.moves.iter().map(|step| &*step.pool).collect::<Vec<_>>(), ["b"]);
+        assert!(by_itself.stay[0].reason.ends_with(lost), "{:?}", by_itself.stay);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster_store::values::NodeVerb;
-use control_api::{ClusterStatus, Code, Done, PoolCreate, Problem};
+use control_api::{ClusterPool, ClusterPoolState, ClusterStatus, Code, PoolCreate, Problem};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -19,12 +19,14 @@ use super::pools::join_all;
 use super::ties::OnVolume;
 use super::{Node, NodeDriver};
 use crate::backend::{Current, DiskContent, NodeSeen, OpenTold, PoolDisk, PoolHandle, is_followed};
-use crate::cluster::{By, Cluster, Follows, Obeys};
+use crate::cluster::{By, Cluster, Follows, Obeys, Read};
 
 /// How long somebody waits for a pool to come up, or to go, by orders.
 const COMES_WITHIN: Duration = Duration::from_secs(60);
 /// A pool is looked at so often meanwhile, and asked to move so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The shared state is waited for so long when somebody wants to see it.
+const SHOWN_WITHIN: Duration = Duration::from_secs(1);
 
 impl Node {
     /// Is a node of a cluster from now on: pools come by orders. To be called before it begins.
@@ -268,43 +270,44 @@ impl Node {
     /// # Errors
     /// On a node of its own.
     pub async fn cluster_show(&self) -> Result<ClusterStatus, Problem> {
+        let read = self.cluster()?.read(SHOWN_WITHIN).await;
+        self.cluster_shown(read.as_ref(), |_, _| true)
+    }
+
+    /// The same by what was read of the shared state, or without. Waits for nothing. A pool that is served here now, in this epoch, is on its way all the
+    /// same where `is_steady` says that it was not so while it was looked into what it holds.
+    ///
+    /// # Errors
+    /// On a node of its own.
+    pub(super) fn cluster_shown(
+        &self,
+        read: Option<&Read>,
+        is_steady: impl Fn(Uuid, u64) -> bool,
+    ) -> Result<ClusterStatus, Problem> {
         let cluster = self.cluster()?;
         let pools: BTreeMap<Uuid, String> = self
             .config
             .with(|config| config.pools.iter().map(|pool| (pool.guid, pool.name.clone())).collect());
-        let why = |pool: Uuid| self.pools.lock().get(&pool).and_then(|slot| slot.reason.clone());
-        let mut shown = cluster.show(pools, why).await;
+        // That it is being let go of is no reason: it goes somewhere.
+        let why = |pool: Uuid| {
+            let reason = self.pools.lock().get(&pool).and_then(|slot| slot.reason.clone());
+            reason.filter(|_| !self.path(pool).leaves())
+        };
+        let mut shown = cluster.shown(read, pools, why);
         self.config.with(|config| {
             for pool in &mut shown.pools {
                 let known = config.pools.iter().find(|known| known.guid == pool.guid);
                 pool.address = known.and_then(|known| known.address.clone());
             }
         });
+        let is_own = |pool: &&mut ClusterPool| pool.owner.as_deref() == Some(cluster.called());
+        let served = shown.pools.iter_mut().filter(|pool| pool.state == ClusterPoolState::Online);
+        for pool in served.filter(is_own).filter(|pool| !is_steady(pool.guid, pool.epoch)) {
+            pool.state = ClusterPoolState::Moving;
+        }
+        cluster.sum_up(&mut shown);
+        self.unserved_pools.lock().look(self.uptime_seconds(), &mut shown.pools);
         Ok(shown)
-    }
-
-    /// Lets a node take no pools, and give away those that it has when it is drained.
-    ///
-    /// # Errors
-    /// On a node of its own; when there is no such node, or it does not answer.
-    pub(crate) async fn node_pause(&self, node: &str, drain: bool, by: &By) -> Result<Done, Problem> {
-        self.cluster()?.set_mode(node, true, drain, by).await?;
-        Ok(Done::new(if drain {
-            format!(
-                "Node {node} takes no pools, and gives away those that it has; `holdfast cluster status` says when it has none."
-            )
-        } else {
-            format!("Node {node} takes no pools; it keeps those that it has.")
-        }))
-    }
-
-    /// Lets a node take pools again.
-    ///
-    /// # Errors
-    /// As [`Node::node_pause`].
-    pub(crate) async fn node_resume(&self, node: &str, by: &By) -> Result<Done, Problem> {
-        self.cluster()?.set_mode(node, false, false, by).await?;
-        Ok(Done::new(format!("Node {node} takes pools again.")))
     }
 
     /// Takes what the cluster keeps of pools that it does not have any more, and that this node had last: what is left when etcd was away at the end of
@@ -330,13 +333,13 @@ impl Node {
     /// Does what somebody has asked another node for, and that one this node.
     async fn obey(&self, through: String, by: By, verb: NodeVerb) -> Result<String, Problem> {
         let (operation, object, done) = match verb {
-            NodeVerb::Move { pool, to } => {
+            NodeVerb::Move { pool, to, discards } => {
                 let name = self.pool_name(pool.0).unwrap_or_else(|| pool.to_string());
-                let done = self.move_own(pool.0, &name, &to.to_string()).await;
+                let done = self.move_own((pool.0, &name), &to.to_string(), discards).await;
                 ("pool_move", format!("{name} to node {to}"), done)
             }
-            NodeVerb::Mode { paused, draining } => {
-                let done = self.cluster()?.set_own_mode(paused, draining).await;
+            NodeVerb::Mode { paused, draining, discards } => {
+                let done = self.set_own_mode((paused, draining, discards)).await;
                 let what = if draining { "drain" } else { "pause" };
                 (if paused { "node_pause" } else { "node_resume" }, what.to_owned(), done)
             }

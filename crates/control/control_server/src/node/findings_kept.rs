@@ -87,6 +87,11 @@ impl Findings {
         book.annotate(issues);
     }
 
+    /// Says of each issue what is known of it, without a look.
+    pub(super) fn annotate(&self, issues: &mut [Issue]) {
+        self.book.lock().annotate(issues);
+    }
+
     /// What is seen by several looks only. `now` is in seconds since the node started.
     pub(super) fn issues(&self, now: u64, me: &str) -> Vec<Issue> {
         let mut issues = self.repair.lock().issues(now);

@@ -2,6 +2,8 @@
 
 use control_api::{Code, LunWriteCache, Problem, WriteCachePlace, human_bytes};
 
+use crate::backend::CacheRoom;
+
 /// Refuses a size in bytes that is not one or more whole blocks of `block` bytes, of what is called `what`.
 pub(super) fn whole_blocks(what: &str, size: u64, block: u32) -> Result<(), Problem> {
     let block = u64::from(block);
@@ -45,6 +47,31 @@ pub(super) fn enough_memory(cache: Option<&LunWriteCache>, size: u64) -> Result<
     Err(Problem::new(Code::InvalidRequest, detail).todo(format!("Give it more (`--cache-size {whole}MiB`).")))
 }
 
+/// Refuses a write cache that the node has not the memory for: the LUN would not be served, or never have what was said.
+pub(super) fn room_in_memory(cache: &LunWriteCache, room: CacheRoom) -> Result<(), Problem> {
+    let CacheRoom { total_bytes, left_bytes } = room;
+    let put_by = write_cache::Options::put_by(cache.memory(), cache.place != WriteCachePlace::Ram);
+    let detail = if cache.ram_bytes.is_some_and(|said| said > total_bytes) {
+        format!(
+            "This write cache is to have {} of memory, and all of this node together have {}.",
+            human_bytes(cache.memory()),
+            human_bytes(total_bytes)
+        )
+    } else if put_by > left_bytes {
+        format!(
+            "This write cache needs {} of memory for itself, and {} of the {} for write caches are left on this node.",
+            human_bytes(put_by),
+            human_bytes(left_bytes),
+            human_bytes(total_bytes)
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Problem::new(Code::NoSpace, detail).todo(
+        "Give write caches more memory (`cache.write_bytes` of the configuration), or this one less (`--cache-size`).",
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +86,31 @@ mod tests {
             part.detail.contains("1000 bytes") && part.todo.is_some_and(|todo| todo.contains("1024 bytes"))
         );
         assert!(whole_blocks("LUN l", u64::MAX, 4096).is_err());
+    }
+
+    #[test]
+    fn a_cache_that_the_node_has_no_memory_for_is_refused() {
+        let cache = |text: &str| serde_json::from_str::<LunWriteCache>(text).expect("a cache");
+        let room = |left_bytes| CacheRoom { total_bytes: 1 << 30, left_bytes };
+        let ram = cache(r#"{"place":"ram","ram_bytes":536870912}"#);
+        assert!(room_in_memory(&ram, room(1 << 29)).is_ok());
+        let refused = room_in_memory(&ram, room((1 << 29) - 1)).expect_err("too little is left");
+        assert!(refused.detail.contains("512 MiB of memory for itself"), "{refused}");
+        let overflow = r#"{"place":"ram-overflow","overflow":"/c""#;
+        let large = cache(&format!("{overflow},\"ram_bytes\":1099511627776}}"));
+        let refused = room_in_memory(&large, room(1 << 30)).expect_err("more than there is");
+        assert!(
+            refused.detail.contains("1.00 TiB of memory, and all of this node together have 1.00 GiB"),
+            "{refused}"
+        );
+        // What was not said is what it may have where there is so much.
+        let unsaid = cache(&format!("{overflow}}}"));
+        assert!(room_in_memory(&unsaid, CacheRoom { total_bytes: 64 << 20, left_bytes: 8 << 20 }).is_ok());
+        assert!(room_in_memory(&unsaid, room(1 << 20)).is_err());
+        let own_disk = cache(r#"{"place":"own-disk","overflow":"/c"}"#);
+        assert!(
+            room_in_memory(&own_disk, room(8 << 20)).is_ok() && room_in_memory(&own_disk, room(0)).is_err()
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::all_sessions::{AllSessions, Elsewhere};
 use super::known::Impaired;
 use super::lun_images::size_of_image;
-use super::lun_sizes::{enough_memory, whole_blocks};
+use super::lun_sizes::{enough_memory, room_in_memory, whole_blocks};
 use super::placing::{group_of, place};
 use super::{LOOKED_AT_ONCE, Node, confirm, missing, taken, to_its_end, within_patience};
 use crate::files;
@@ -143,6 +143,9 @@ impl Node {
 
     async fn make_lun(&self, request: LunCreate) -> Result<Lun, Problem> {
         let request = self.of_image(request).await?;
+        if let (Some(cache), Some(room)) = (&request.write_cache_in, self.backends.iscsi.cache_room()) {
+            room_in_memory(cache, room)?;
+        }
         let (lun, _making) = {
             let _changing = self.changes.lock().await;
             let (_, lun) = self.with_lun(&self.config.current().config, &request)?;

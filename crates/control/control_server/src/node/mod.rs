@@ -7,6 +7,7 @@ mod all_sessions;
 mod apply;
 mod balance;
 mod cache;
+mod cached_writes;
 mod calendar;
 mod chap;
 mod claimants;
@@ -37,6 +38,7 @@ mod namesakes;
 mod network_disks;
 mod news;
 mod node_disks;
+mod node_mode;
 mod notifiers;
 mod path;
 mod placing;
@@ -49,6 +51,7 @@ mod pool_move;
 mod pool_summary;
 mod pool_upkeep;
 mod pools;
+mod pools_away;
 mod processors;
 mod qos;
 mod qos_subjects;
@@ -71,9 +74,10 @@ mod slots;
 mod smb;
 mod snapshots;
 mod status;
+mod status_kept;
 mod stopped;
 mod ties;
-pub(crate) use status::{headline, report};
+pub(crate) use status::report;
 mod user_groups;
 mod volume_check;
 mod volume_names;
@@ -159,6 +163,10 @@ pub struct Node {
     past: Past,
     forecasts: Forecasts,
     findings: findings_kept::Findings,
+    /// Which nodes had pools of the cluster last that none serves now, and since when.
+    unserved_pools: Mutex<health_rules::UnservedWatch>,
+    /// What it said last of itself, for when it takes long to say it again.
+    last_status: status_kept::Last,
     pub(crate) notifications: Notifications,
     changing: Changing,
     addresses: held_addresses::Addresses,
@@ -213,6 +221,8 @@ impl Node {
             past: Past::open(&data),
             forecasts: Forecasts::default(),
             findings: findings_kept::Findings::open(data.join("findings.book")),
+            unserved_pools: Mutex::default(),
+            last_status: status_kept::Last::default(),
             notifications: Notifications::open(data.join("notifiers.json")),
             network: Network::new(&data.join("tls"), Limits::default()),
             data,

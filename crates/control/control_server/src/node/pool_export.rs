@@ -86,6 +86,7 @@ impl Node {
                 listed(&all)
             )];
             told.extend(going);
+            told.extend(self.discards_of(Some(guid)));
             told.extend(orphans.iter().map(|volume| {
                 format!("It holds a log of volume {volume}, which is in no pool of this node: the volume can be opened only where both are.")
             }));

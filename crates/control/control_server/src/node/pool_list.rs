@@ -17,12 +17,20 @@ impl Node {
             .map(|(guid, slot)| match slot.handle {
                 Some(handle) => self.summary_of(&self.pool_info(&handle)),
                 None => match self.not_here(guid) {
-                    Some(why) => Pool {
-                        state: PoolState::Elsewhere,
-                        reason: Some(why.detail),
-                        redundancy: RedundancyState::Full,
-                        ..closed(guid, &slot)
-                    },
+                    Some(why) => {
+                        let is_heard = self.cluster.get().is_some_and(|cluster| cluster.is_owner_heard(guid));
+                        // Of what nobody serves it is not said that it is redundant.
+                        let (redundancy, and) = match is_heard {
+                            true => (RedundancyState::Full, ""),
+                            false => (RedundancyState::Unavailable, ", and is not heard of"),
+                        };
+                        Pool {
+                            state: PoolState::Elsewhere,
+                            reason: Some(format!("{}{and}", why.detail)),
+                            redundancy,
+                            ..closed(guid, &slot)
+                        }
+                    }
                     None => closed(guid, &slot),
                 },
             })
@@ -42,7 +50,13 @@ impl Node {
     fn summary_of(&self, info: &PoolInfo) -> Pool {
         let load = self.pool_loads.of(info.guid);
         let pool = summary(info);
-        Pool { load, stays: self.why_stays(info.guid, info), forecast: self.forecast_of(&pool), ..pool }
+        Pool {
+            load,
+            stays: self.why_stays(info.guid, info),
+            discards: self.discards_of(Some(info.guid)),
+            forecast: self.forecast_of(&pool),
+            ..pool
+        }
     }
 
     /// A pool with its parts.
@@ -89,5 +103,6 @@ fn closed(guid: Uuid, slot: &PoolSlot) -> Pool {
         load: None,
         forecast: None,
         stays: None,
+        discards: Vec::new(),
     }
 }

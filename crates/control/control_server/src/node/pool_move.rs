@@ -1,14 +1,14 @@
 //! A pool that moves to another node because somebody says so.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster_store::keys::PoolId;
 use cluster_store::values::NodeVerb;
-use control_api::{ClusterPoolState, Code, Done, Problem};
+use control_api::{ClusterPoolState, Code, Done, PoolMove, Problem};
 use tokio::time::timeout;
 use uuid::Uuid;
 
+use super::cached_writes::agreed;
 use super::{Node, missing};
 use crate::cluster::By;
 
@@ -23,8 +23,10 @@ impl Node {
     /// Moves a pool to another node, and waits until that serves it. The node that has it now is asked to, where that is another one.
     ///
     /// # Errors
-    /// When there is no such pool or node, the pool cannot be moved, or that node takes no pools now.
-    pub(crate) async fn pool_move(&self, pool: &str, node: &str, by: &By) -> Result<Done, Problem> {
+    /// When there is no such pool or node, the pool cannot be moved, or that node takes no pools now; when hosts lose what they have written to
+    /// write caches, and that was not confirmed.
+    pub(crate) async fn pool_move(&self, pool: &str, wanted: &PoolMove, by: &By) -> Result<Done, Problem> {
+        let node = wanted.node.as_str();
         let cluster = self.cluster()?;
         let found = self.config.with(|config| {
             let named =
@@ -33,19 +35,20 @@ impl Node {
         });
         let found = found.ok_or_else(|| missing("pool", pool, "holdfast cluster status"))?;
         let to = cluster.number_of(node)?;
+        let discards = agreed(&found.name, wanted.confirm.as_deref())?;
         match cluster.other_owner(found.guid) {
             Some(owner) if owner == to => {}
             Some(owner) => {
-                drop(cluster.ask_node(owner, by, NodeVerb::Move { pool: PoolId(found.guid), to }).await?)
+                let verb = NodeVerb::Move { pool: PoolId(found.guid), to, discards };
+                drop(cluster.ask_node(owner, by, verb).await?);
             }
-            None => self.move_own(found.guid, &found.name, node).await?,
+            None => self.move_own((found.guid, &found.name), node, discards).await?,
         }
         // An owner opens it first: what is told of before is told of too early.
         let serving = async {
             loop {
-                let shown = cluster.show(BTreeMap::from([(found.guid, found.name.clone())]), |_| None).await;
-                let pool = shown.pools.into_iter().find(|pool| pool.guid == found.guid);
-                if pool.is_none_or(|pool| pool.state == ClusterPoolState::Online) {
+                let state = cluster.state_of(found.guid).await;
+                if state.is_none_or(|state| state == ClusterPoolState::Online) {
                     return;
                 }
                 tokio::time::sleep(LOOK_EVERY).await;
@@ -60,8 +63,13 @@ impl Node {
         }))
     }
 
-    /// Moves a pool of this node.
-    pub(super) async fn move_own(&self, pool: Uuid, name: &str, node: &str) -> Result<(), Problem> {
+    /// Moves a pool of this node, which `discards` what hosts have written to its write caches, or has nothing of the kind.
+    pub(super) async fn move_own(
+        &self,
+        (pool, name): (Uuid, &str),
+        node: &str,
+        discards: bool,
+    ) -> Result<(), Problem> {
         let cluster = self.cluster()?;
         if let Some(problem) = self.not_here(pool) {
             return Err(Problem { detail: format!("pool {name}: {}.", problem.detail), ..problem });
@@ -71,6 +79,10 @@ impl Node {
             // A volume and its log have one owner.
             self.refuse_log_elsewhere(pool, &info)?;
             self.refuse_log_of_another(pool, &info)?;
+        }
+        // To where it is already nothing goes.
+        if !discards && !cluster.is_me(cluster.number_of(node)?) {
+            self.refuse_to_discard(name, Some(pool))?;
         }
         let moved = timeout(GOES_WITHIN, cluster.move_pool(PoolId(pool), node)).await;
         moved.unwrap_or_else(|_| {

@@ -39,6 +39,7 @@ pub(super) fn summary(info: &PoolInfo) -> Pool {
         load: None,
         forecast: None,
         stays: None,
+        discards: Vec::new(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Storage QoS: policies, which LUN has which, and what initiators get.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use control_api::{
     Code, Config, Done, FlowStatus, Issue, LunConfig, Policies, Policy, PolicyKind, Problem, Protocol,
@@ -8,6 +9,7 @@ use control_api::{
     QosUpdate, Severity,
 };
 use health_rules::{FindingCode, of_rule};
+use qos_exchange::Exchange;
 use qos_gate::{Asked, DiskName, FlowReport};
 use qos_policy::{Effective, Measured};
 use uuid::Uuid;
@@ -44,6 +46,11 @@ fn changed(now: Option<u64>, wanted: Option<u64>) -> Option<u64> {
 }
 
 impl Node {
+    /// What nodes tell each other of the demand for policies that they share.
+    pub(crate) fn qos_exchange(&self) -> Arc<Exchange> {
+        self.backends.qos_exchange.clone()
+    }
+
     /// What holds for all disks.
     pub fn qos_show(&self) -> QosSettings {
         self.config.with(|config| config.qos)
@@ -200,7 +207,7 @@ impl Node {
     pub fn qos_flow_list(&self) -> Vec<QosFlow> {
         let reports = self.flows_here();
         let config = self.config.get();
-        let mut flows = describe_all(&config, &self.name(), reports);
+        let mut flows = describe_all(&config, (&self.name(), &self.backends.qos_exchange), reports);
         flows.sort_by(|a, b| {
             let hurts = |flow: &QosFlow| (flow.status, flow.held_us.saturating_mul(flow.normalized_iops));
             (hurts(b), &a.lun, &a.file, &a.initiator).cmp(&(hurts(a), &b.lun, &b.file, &b.initiator))
@@ -217,7 +224,11 @@ struct Known<'a> {
     effective: Effective<'a>,
 }
 
-pub(super) fn describe_all(config: &Config, node: &str, reports: Vec<FlowOn>) -> Vec<QosFlow> {
+pub(super) fn describe_all(
+    config: &Config,
+    (node, exchange): (&str, &Exchange),
+    reports: Vec<FlowOn>,
+) -> Vec<QosFlow> {
     let policies = config.policies();
     let luns: BTreeMap<&str, &LunConfig> = config.luns.iter().map(|lun| (lun.name.as_str(), lun)).collect();
     let known = |FlowOn { volume, guid, report }: FlowOn| {
@@ -241,7 +252,7 @@ pub(super) fn describe_all(config: &Config, node: &str, reports: Vec<FlowOn>) ->
         Known { volume, report, file, effective }
     };
     let known: Vec<Known<'_>> = reports.into_iter().map(known).collect();
-    let together = together(&known);
+    let together = together(&known, exchange);
     known.into_iter().map(|known| describe(&together, node, known)).collect()
 }
 
@@ -290,25 +301,39 @@ fn issues(config: &Config, flows: &[QosFlow]) -> Vec<Issue> {
     issues
 }
 
-/// All flows of each aggregated policy together: each volume's say how they fare there once.
-fn together(known: &[Known<'_>]) -> BTreeMap<Uuid, Measured> {
+/// All flows of an aggregated policy.
+#[derive(Clone, Copy, Default)]
+struct Together {
+    measured: Measured,
+    /// It is divided by what a node has said that is lost.
+    is_lost: bool,
+}
+
+/// All flows of each aggregated policy together: each volume's say how they fare there once. Those of other nodes ask for what they get, at least.
+fn together(known: &[Known<'_>], exchange: &Exchange) -> BTreeMap<Uuid, Together> {
     let mut seen: BTreeSet<(Uuid, &str)> = BTreeSet::new();
-    let mut sums: BTreeMap<Uuid, Measured> = BTreeMap::new();
+    let mut sums: BTreeMap<Uuid, Together> = BTreeMap::new();
     for Known { volume, report, effective, .. } in known {
         if let Effective::Policy(policy) = effective
             && policy.kind == PolicyKind::Aggregated
             && seen.insert((policy.guid, volume))
         {
-            let sum = sums.entry(policy.guid).or_default();
+            let sum = &mut sums.entry(policy.guid).or_default().measured;
             sum.asked = sum.asked.saturating_add(report.measured.asked);
             sum.got = sum.got.saturating_add(report.measured.got);
             sum.waited_permille = sum.waited_permille.saturating_add(report.measured.waited_permille);
         }
     }
+    for (policy, Together { measured, is_lost }) in &mut sums {
+        let elsewhere = exchange.got_elsewhere(*policy);
+        measured.asked = measured.asked.saturating_add(elsewhere);
+        measured.got = measured.got.saturating_add(elsewhere);
+        *is_lost = exchange.is_lost(*policy);
+    }
     sums
 }
 
-fn describe(together: &BTreeMap<Uuid, Measured>, node: &str, known: Known<'_>) -> QosFlow {
+fn describe(together: &BTreeMap<Uuid, Together>, node: &str, known: Known<'_>) -> QosFlow {
     let Known { volume, report, file, effective } = known;
     let (protocol, lun) = match report.disk {
         DiskName::Lun(name) => (Protocol::Iscsi, name),
@@ -351,8 +376,12 @@ fn describe(together: &BTreeMap<Uuid, Measured>, node: &str, known: Known<'_>) -
             flow.policy_guid = Some(policy.guid);
             (flow.min_iops, flow.max_iops) = (policy.min_iops, policy.max_iops);
             flow.max_bandwidth = policy.max_bandwidth;
-            let measured = together.get(&policy.guid).copied().unwrap_or(report.measured);
-            flow.status = FlowStatus::of(policy.min_iops, measured);
+            let together = together.get(&policy.guid).copied();
+            let together = together.unwrap_or(Together { measured: report.measured, is_lost: false });
+            flow.status = FlowStatus::of(policy.min_iops, together.measured);
+            if together.is_lost {
+                flow.status = flow.status.max(FlowStatus::LostCommunication);
+            }
         }
     }
     flow
@@ -410,7 +439,7 @@ mod tests {
             guid: None,
             report: report.clone(),
         };
-        describe_all(config, "n", reports.iter().map(on).collect())
+        describe_all(config, ("n", &Exchange::default()), reports.iter().map(on).collect())
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl Node {
         let flows = self.flows_here();
         let config = self.config.get();
         let on: Vec<Option<Uuid>> = flows.iter().map(|flow| flow.guid).collect();
-        let described = describe_all(&config, &self.name(), flows);
+        let described = describe_all(&config, (&self.name(), &self.backends.qos_exchange), flows);
         volumes((&self.name(), config.qos.unit_bytes), queues, &on, &described)
     }
 

@@ -9,6 +9,9 @@ use uuid::Uuid;
 use super::fullness;
 use crate::backend::{PoolHandle, SpaceInfo, VolumeHandle};
 
+/// Why a pool is not open that is being let go of.
+pub(super) const BEING_CLOSED: &str = "it is being closed";
+
 /// A pool of the configuration.
 #[derive(Clone, Default)]
 pub(super) struct PoolSlot {
@@ -36,7 +39,7 @@ impl PoolSlot {
     pub(super) fn close(&mut self) -> Option<Arc<dyn PoolHandle>> {
         let handle = self.handle.take()?;
         self.held = Some(handle.info().spaces);
-        (self.reason, self.todo) = (Some("it is being closed".to_owned()), None);
+        (self.reason, self.todo) = (Some(BEING_CLOSED.to_owned()), None);
         Some(handle)
     }
 }

@@ -1,12 +1,14 @@
 //! The node at a glance: is all data as redundant as promised, and if not, what to do.
 
 mod lun_numbers;
+mod totals;
 
 use std::path::Path;
+use std::time::Duration;
 
 use control_api::{
-    CheckFinding, CheckReport, Counts, Issue, JobState, LunState, Pool, Problem, RedundancyState,
-    RequestMemory, Severity, Status, Verdict,
+    CheckFinding, CheckReport, ClusterStatus, Counts, Issue, JobState, LunState, Pool, PoolMoves, Problem,
+    RedundancyState, RequestMemory, Severity, Status, Verdict,
 };
 use observe::Inspect;
 use sha2::{Digest, Sha256};
@@ -15,6 +17,9 @@ use tcp_service::BudgetUse;
 use super::Node;
 use super::mapping::masking::shown;
 use super::pool_summary::bring_back;
+
+/// The shared state of a cluster is waited for so long: other nodes wait for this one's status for a second.
+const SHARED_WITHIN: Duration = Duration::from_millis(500);
 
 /// The file in which the system keeps what it calls the machine's identity.
 const MACHINE_ID: &str = "/etc/machine-id";
@@ -42,36 +47,55 @@ impl Node {
     /// The node at a glance.
     pub async fn status(&self) -> Result<Status, Problem> {
         let ready = *self.ready.subscribe().borrow();
+        // Looking takes time, and pools come and go meanwhile: one that was not served here all the time is on its way.
+        let served_before = self.cluster.get().map(|cluster| cluster.served_here()).unwrap_or_default();
         let pools = self.pool_list().await?;
         let portals = self.portal_list().await?;
         // Of both there may be very many: they are listed once, and what is open is counted only.
         let sessions = self.session_list().await?;
         let shares = self.shares_used_by(&sessions);
+        let shared = async {
+            match self.cluster.get() {
+                Some(cluster) => Ok(cluster.read(SHARED_WITHIN).await),
+                None => Ok(None),
+            }
+        };
         // Each waits for volumes that do not answer, as long as is waited for one.
-        let (luns, volumes) = tokio::try_join!(self.lun_list(), self.volume_list())?;
-        // What another node serves is not missing here.
+        let (luns, volumes, shared) = tokio::try_join!(self.lun_list(), self.volume_list(), shared)?;
+        // Nothing is waited for from here on: who has which pool, and what is said of it, is of one moment.
+        let steady = |pool, epoch| served_before.get(&pool) == Some(&epoch);
+        let cluster = self.cluster_shown(shared.as_ref(), steady).ok();
+        let away = self.pools_away(cluster.as_ref());
+        // What another node serves is not missing here, nor is what waits for a pool that is on its way.
         let luns_here: Vec<_> = luns
             .iter()
-            .filter(|lun| lun.problem.is_none() || !self.may_be_elsewhere(&lun.config))
+            .filter(|lun| lun.problem.is_none() || !self.is_with_pools_away(&away, &lun.config))
             .cloned()
             .collect();
         let shares_here: Vec<_> = shares
             .iter()
-            .filter(|share| share.online || !self.may_be_elsewhere(&share.config))
+            .filter(|share| share.online || !self.is_with_pools_away(&away, &share.config))
             .cloned()
             .collect();
+        let volumes_here: Vec<_> =
+            volumes.iter().filter(|volume| volume.online || !away.has(&volume.pool)).cloned().collect();
+        let pools_here: Vec<_> = pools.iter().filter(|pool| !away.explain(pool)).cloned().collect();
         let mut issues = self.pool_issues();
         issues.extend(self.claimant_issues());
         issues.extend(pools.iter().flat_map(|pool| self.space_issues(pool, &volumes)));
         let todo = |pool: &Pool| {
-            let known = self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
-            known.unwrap_or_else(|| bring_back(&pool.name))
+            let known = || self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
+            self.under_way(pool.guid).or_else(known).unwrap_or_else(|| bring_back(&pool.name))
         };
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());
         issues.extend(self.full_volumes());
-        issues.extend(health_rules::of_pools(&pools, &todo, &done_without));
-        issues.extend(health_rules::of_volumes(&volumes, ready, &|volume| self.todo_of(volume)));
+        issues.extend(health_rules::of_pools(&pools_here, ready, &todo, &done_without));
+        issues.extend(self.volumes_of_pools_that_open(&pools_here, ready));
+        issues.extend(health_rules::of_volumes(&volumes_here, ready, &|volume| {
+            let pool = pools.iter().find(|pool| pool.name == volume.pool);
+            pool.and_then(|pool| self.under_way(pool.guid)).or_else(|| self.todo_of(volume))
+        }));
         issues.extend(health_rules::of_luns(&luns_here, ready, &|lun| {
             self.refuse_stranger(lun).err().and_then(|problem| problem.todo)
         }));
@@ -90,18 +114,22 @@ impl Node {
         issues.extend(self.audit().issue());
         issues.extend(self.addresses.issues());
         issues.extend(self.backends.disks.shut().iter().map(|(disk, why)| health_rules::of_gate(disk, why)));
-        let cluster = self.cluster_show().await.ok();
         issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));
+        if self.config.with(|config| config.policy.pool_moves != PoolMoves::Manual) {
+            issues.extend(cluster.iter().flat_map(|cluster| health_rules::of_kept_pools(cluster, &pools)));
+        }
         issues.extend(self.findings_of_names());
         issues.extend(self.client_issues(&sessions, &shares_here, &portals));
         issues.extend(self.findings.issues(self.uptime_seconds(), &self.name()));
         self.findings.look(ready, self.clocks().1, &mut issues);
         health_rules::sort(&mut issues);
+        let redundancy = self.worst_redundancy();
         let (verdict, summary) =
-            health_rules::headline(ready, pools.is_empty(), self.worst_redundancy(), &issues);
+            self.sentence((ready, pools.is_empty(), redundancy), cluster.as_ref(), &issues);
         let config = self.config.get();
-        Ok(Status {
+        let (counted, not_counted) = totals::counted(&pools, &away);
+        let status = Status {
             node: self.name(),
             machine: node_mark(self.data.path()),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -112,9 +140,10 @@ impl Node {
             summary,
             issues,
             jobs: self.jobs.list().into_iter().filter(|job| job.state == JobState::Running).collect(),
+            redundancy,
             counts: Counts {
                 pools: pools.len() as u64,
-                disks: pools.iter().map(|pool| pool.disks).sum(),
+                disks: counted.iter().map(|pool| pool.disks).sum(),
                 volumes: volumes.len() as u64,
                 targets: config.targets.len() as u64,
                 luns: luns.len() as u64,
@@ -123,13 +152,34 @@ impl Node {
                 shares: shares.len() as u64,
                 shares_online: shares.iter().filter(|share| share.online).count() as u64,
             },
-            capacity_bytes: pools.iter().map(|pool| pool.capacity_bytes).sum(),
-            free_bytes: pools.iter().map(|pool| pool.free_bytes).sum(),
+            capacity_bytes: counted.iter().map(|pool| pool.capacity_bytes).sum(),
+            free_bytes: counted.iter().map(|pool| pool.free_bytes).sum(),
+            counted,
+            not_counted,
             request_memory: self.request_memory(),
             io_engine: self.backends.shards.engine(),
             pid: std::process::id(),
             data_dir: self.data.path().to_string_lossy().into_owned(),
-        })
+        };
+        self.last_status.keep(self.uptime_seconds(), &status);
+        Ok(status)
+    }
+
+    /// The sentence above all lines of this node, by whether it is ready, whether there are no pools, and the worst redundancy in those that are open.
+    pub(super) fn sentence(
+        &self,
+        (ready, empty, redundancy): (bool, bool, Option<RedundancyState>),
+        cluster: Option<&ClusterStatus>,
+        issues: &[Issue],
+    ) -> (Verdict, String) {
+        let waits = cluster.map(health_rules::waits).unwrap_or_default();
+        // What other nodes have, they tell themselves.
+        let name = self.name();
+        let pools = cluster.into_iter().flat_map(|cluster| &cluster.pools);
+        let own = pools.filter(|pool| pool.owner.as_ref().is_none_or(|owner| *owner == name));
+        let not_known = health_rules::not_known(own, &[]);
+        let known = health_rules::Known { ready, empty, redundancy, waits: &waits, not_known: &not_known };
+        health_rules::headline(&known, issues)
     }
 
     fn request_memory(&self) -> RequestMemory {
@@ -216,17 +266,6 @@ impl Node {
             "config": self.config.get().redacted(),
         }))
     }
-}
-
-/// The sentence over what several nodes have found, whose worst verdict this is.
-pub(crate) fn headline(ready: bool, empty: bool, worst: Verdict, issues: &[Issue]) -> (Verdict, String) {
-    let redundancy = match worst {
-        Verdict::Unavailable => RedundancyState::Unavailable,
-        Verdict::Reduced => RedundancyState::Reduced,
-        Verdict::Restoring => RedundancyState::Restoring,
-        Verdict::FullyRedundant | Verdict::Empty => RedundancyState::Full,
-    };
-    health_rules::headline(ready, empty, Some(redundancy).filter(|_| !empty), issues)
 }
 
 /// What a check found, as a report.

@@ -212,9 +212,10 @@ impl Node {
         if let Ok(handle) = self.volume(name) {
             if handle.why_stopped().is_none() {
                 confirm(name, confirmed.as_deref(), || {
-                    vec![format!(
+                    let waits = format!(
                         "Volume {name} serves; its clients wait while it is closed and opened again, and what some have open is lost."
-                    )]
+                    );
+                    std::iter::once(waits).chain(self.discards_of_volume(name)).collect()
                 })?;
             }
             self.close_volumes(turn, vec![(name.to_owned(), "it is being opened again".to_owned())]).await;

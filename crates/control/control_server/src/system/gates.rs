@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use control_api::{Config, LunConfig, Policy, PolicyKind, ShareConfig};
 use parking_lot::Mutex;
+use qos_exchange::{Demand, Exchange};
 use qos_gate::{Disk, DiskName, Gate, Rule, Rules, SharedDemand, Terms, keep_time};
 use qos_policy::{Effective, Policies, QosSettings};
 use qos_scheduler::divide;
@@ -22,12 +23,16 @@ use crate::backend::{FlowOn, QueueOf};
 const DIVIDE_EVERY: Duration = Duration::from_millis(100);
 /// Who does not wait is given so much more than it asks for, in percent, so that it can ask for more.
 const ROOM_PERCENT: u64 = 125;
+/// What a volume's flows get is told smoothed: what one division finds counts one in so many, which makes it the rate of the last two seconds or so.
+const SMOOTH: u64 = 16;
 
 /// The queues of all volumes with LUNs and shares.
 pub(super) struct Gates {
     shards: Arc<SystemShards>,
     clock: Arc<dyn Clock>,
     shared: Arc<Mutex<Shared>>,
+    /// What volumes of other nodes ask for.
+    exchange: Arc<Exchange>,
     /// How often a configuration was put in effect.
     generation: AtomicU64,
 }
@@ -88,6 +93,8 @@ struct Spanning {
     /// What each volume's flows had asked for at the last division, and when that was.
     asked: BTreeMap<VolumeKey, SharedDemand>,
     at: u64,
+    /// What they get per second.
+    got: BTreeMap<VolumeKey, u64>,
 }
 
 /// What holds for the LUNs and files of a volume.
@@ -116,8 +123,8 @@ fn parts(terms: Terms, units: &[u64], bytes: &[u64]) -> Vec<Terms> {
 
 impl Gates {
     /// No queues yet.
-    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>) -> Self {
-        Self { shards, clock, shared: Arc::default(), generation: AtomicU64::new(0) }
+    pub(super) fn new(shards: Arc<SystemShards>, clock: Arc<dyn Clock>, exchange: Arc<Exchange>) -> Self {
+        Self { shards, clock, shared: Arc::default(), exchange, generation: AtomicU64::new(0) }
     }
 
     /// Puts policies in effect for all LUNs and files, also for what waits. It awaits nothing: whoever drops the caller leaves no queue
@@ -170,12 +177,13 @@ impl Gates {
 
     /// Starts what divides shared policies, until there are none.
     fn start_dividing(&self) {
-        let (shared, clock) = (Arc::downgrade(&self.shared), self.clock.clone());
+        let (shared, clock, exchange) =
+            (Arc::downgrade(&self.shared), self.clock.clone(), self.exchange.clone());
         let divide = async move {
             loop {
                 shard_runtime::sleep(DIVIDE_EVERY).await;
                 let Some(shared) = shared.upgrade() else { return };
-                if !divide_now(&shared, clock.now().0) {
+                if !divide_now(&shared, &exchange, clock.now().0) {
                     return;
                 }
             }
@@ -301,7 +309,7 @@ fn rules(
         let divided = same.cloned().unwrap_or_else(|| {
             let even = vec![1; volumes.len()];
             let parts = parts(terms, &even, &even);
-            Spanning { terms, volumes, parts, asked: BTreeMap::new(), at: now }
+            Spanning { terms, volumes, parts, asked: BTreeMap::new(), at: now, got: BTreeMap::new() }
         });
         for (volume, part) in divided.volumes.iter().zip(&divided.parts) {
             for rule in rules.get_mut(volume).into_iter().flat_map(|of| of.rules.all_mut()) {
@@ -317,23 +325,39 @@ fn rules(
     (rules, spanning)
 }
 
-/// Divides what several volumes share by what their flows ask for. False, once there is nothing to divide.
-fn divide_now(shared: &Mutex<Shared>, now: u64) -> bool {
+/// Divides what several volumes share by what their flows ask for, here and at other nodes: a volume that this node does not serve has no flows
+/// here. Other nodes are told of those here, and divide the same. False, once there is nothing to divide.
+fn divide_now(shared: &Mutex<Shared>, exchange: &Exchange, now: u64) -> bool {
     let mut shared = shared.lock();
-    if shared.spanning.is_empty() {
-        shared.dividing = false;
-        return false;
-    }
-    let Shared { by_volume, spanning, .. } = &mut *shared;
-    for (policy, spanning) in spanning {
+    let mut demands = Vec::new();
+    let Shared { by_volume, spanning, dividing, .. } = &mut *shared;
+    for (policy, spanning) in &mut *spanning {
         let (mut units, mut bytes) = (Vec::new(), Vec::new());
         let nanos = now.saturating_sub(spanning.at).max(1);
         for volume in &spanning.volumes {
             let demand = by_volume.get(volume).and_then(|queue| queue.gate.demand(*policy));
             let demand = demand.unwrap_or_default();
             let before = spanning.asked.insert(volume.clone(), demand).unwrap_or(demand);
-            units.push(wanted(demand.asked_units, before.asked_units, demand.waiting, nanos));
-            bytes.push(wanted(demand.bytes, before.bytes, demand.waiting, nanos));
+            let mut asks = Demand {
+                policy: *policy,
+                volume: volume.guid().unwrap_or_default(),
+                units: wanted(demand.asked_units, before.asked_units, demand.waiting, nanos),
+                bytes: wanted(demand.bytes, before.bytes, demand.waiting, nanos),
+                got: 0,
+            };
+            let got = spanning.got.entry(volume.clone()).or_default();
+            let rate = per_second(demand.got_units.saturating_sub(before.got_units), nanos);
+            *got = (*got * (SMOOTH - 1) + rate.min(u64::MAX / SMOOTH)) / SMOOTH;
+            asks.got = *got;
+            if volume.guid().is_some() {
+                if asks.units | asks.bytes | asks.got > 0 {
+                    demands.push(asks);
+                }
+                let (more_units, more_bytes) = exchange.wanted_elsewhere(asks.policy, asks.volume);
+                (asks.units, asks.bytes) = (asks.units.max(more_units), asks.bytes.max(more_bytes));
+            }
+            units.push(asks.units);
+            bytes.push(asks.bytes);
         }
         spanning.at = now;
         spanning.parts = parts(spanning.terms, &units, &bytes);
@@ -344,7 +368,13 @@ fn divide_now(shared: &Mutex<Shared>, now: u64) -> bool {
             }
         }
     }
-    true
+    exchange.say(&demands);
+    *dividing = !spanning.is_empty();
+    *dividing
+}
+
+fn per_second(amount: u64, nanos: u64) -> u64 {
+    u64::try_from(u128::from(amount) * 1_000_000_000 / u128::from(nanos)).unwrap_or(u64::MAX)
 }
 
 /// What a volume could use in a second: all there is while something waits.

@@ -24,7 +24,8 @@ use tcp_service::{Budget, Listeners};
 use uuid::Uuid;
 
 use crate::backend::{
-    BeginForwarding, Current, FlowOn, ImageNow, IscsiBackend, QueueOf, ServedLun, ShardBackend, Targets, Work,
+    BeginForwarding, CacheRoom, Current, FlowOn, ImageNow, IscsiBackend, QueueOf, ServedLun, ShardBackend,
+    Targets, Work,
 };
 use crate::node::{bound_to, operations};
 
@@ -76,6 +77,10 @@ pub trait UnitBackend: Send + Sync + 'static {
     /// Write caches of units that keep writes from their files, by the LUN's name.
     fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
         Vec::new()
+    }
+    /// What memory there is for them; see [`IscsiBackend::cache_room`].
+    fn cache_room(&self) -> Option<CacheRoom> {
+        None
     }
     /// Gives the disk in a unit's image another size.
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()>;
@@ -421,6 +426,10 @@ impl IscsiBackend for Iscsi {
 
     fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
         self.units.caches()
+    }
+
+    fn cache_room(&self) -> Option<CacheRoom> {
+        self.units.cache_room()
     }
 
     fn lost_writes(&self) -> Vec<(String, Vec<String>)> {

@@ -28,6 +28,7 @@ use control_api::{Code, Problem};
 use iscsi_protocol::IscsiName;
 use pool::QuorumWitness;
 use pool_format::Guid;
+use qos_exchange::Exchange;
 use read_cache::ReadCache;
 use shard_runtime::{Clock, SystemEntropy};
 use tcp_service::{Answers, Budget};
@@ -48,7 +49,7 @@ use pools::SystemPools;
 pub use shards::SystemShards;
 pub use smb::Smb;
 use smb_users::{Files, Policy, Users};
-use units::SystemUnits;
+use units::{SharedVirtualDisks, SystemUnits};
 pub(crate) use volumes::read_counters;
 pub(crate) use witness::{ALONE, Ownership};
 
@@ -78,8 +79,10 @@ pub(crate) fn backends(
     let cache = ReadCache::new(0);
     let budget = Budget::new(0);
     let write_caches = write_cache::Budget::new(0);
-    let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
+    let qos_exchange = Arc::<Exchange>::default();
+    let gates = Arc::new(Gates::new(shards.clone(), clock.clone(), qos_exchange.clone()));
     let memory = images::memory(&budget);
+    let disks = Arc::new(SharedVirtualDisks::new(shards.clone(), memory.clone()));
     let units = Arc::new(SystemUnits::new(
         shards.clone(),
         clock.clone(),
@@ -91,7 +94,8 @@ pub(crate) fn backends(
     let users = users(data, clock.clone());
     let known = users.as_ref().ok().cloned();
     let guid = smb::identity(data)?;
-    let smb = Arc::new(Smb::new(shards.clone(), clock.clone(), known, guid, budget.for_service(), gates));
+    let smb = Smb::new(shards.clone(), clock.clone(), known, guid, budget.for_service(), gates, disks);
+    let smb = Arc::new(smb);
     Ok(Backends {
         disks: Arc::new(SystemDisks::new(shards.clone(), clock.clone(), initiator).on_bus(bus)),
         pools: Arc::new(SystemPools::new(shards.clone(), clock, ownership.clone(), cache.clone())),
@@ -99,6 +103,7 @@ pub(crate) fn backends(
         fence: Arc::new(fence),
         cache,
         write_caches,
+        qos_exchange,
         iscsi: Arc::new(Iscsi::new(shards.clone(), units, budget.for_service())?),
         budget,
         smb,

@@ -5,7 +5,9 @@ mod cached;
 mod file;
 mod held;
 mod medium;
+mod overflow_file;
 mod reserved;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -24,7 +26,7 @@ use parking_lot::Mutex;
 use scsi_core::ScsiDevice;
 use scsi_disk::{
     AbsentBacking, Forward, Group, LogicalUnit, NoReservationStore, PortGroup, TargetDevice, UnitConfig,
-    UnitState, VolumeReservations, WaitingRoom,
+    UnitState, WaitingRoom,
 };
 use shard_runtime::Clock;
 use uuid::Uuid;
@@ -32,11 +34,12 @@ use vhdx::{Held, Memory};
 
 use self::file::{Kept, Refused, Watch, end_watch, watch};
 use self::medium::{Disk, Source, watch_medium};
+pub(super) use self::shared::SharedVirtualDisks;
 use self::views::view;
 use super::gates::Gates;
 use super::iscsi::UnitBackend;
 use super::shards::SystemShards;
-use crate::backend::{Current, FlowOn, ImageNow, QueueOf, ServedLun, VolumeHandle, Work};
+use crate::backend::{CacheRoom, Current, FlowOn, ImageNow, QueueOf, ServedLun, VolumeHandle, Work};
 
 /// How long is waited, when the service stops, for what is under way at a pool.
 const TURNS_WAIT: Duration = Duration::from_secs(10);
@@ -149,14 +152,18 @@ impl SystemUnits {
         let (source, name) = (self.source(lun, &volume), lun.name.clone());
         let (watch, watched) = watch();
         let served = self.served_of(&volume);
+        let (swept, store) = (self.to_be_swept(lun, &volume), volume.store());
         let opened = self.shards.run(volume.shard(), move || async move {
+            if let Some((folder, known)) = swept {
+                overflow_file::sweep(&*store, &folder, &known).await;
+            }
             let mut medium = match source.open(&served, kept).await {
                 Ok(medium) => medium,
                 Err(failed) => return Ok(Err(failed)),
             };
             let disk = Arc::<Disk>::default();
             disk.is_of(&mut medium);
-            let store = Arc::new(VolumeReservations(source.store.clone()));
+            let store = source.rows();
             let opened = LogicalUnit::open(config, medium.backing, store).await;
             match &opened {
                 Ok(unit) => {
@@ -225,7 +232,7 @@ impl SystemUnits {
                 Err(failed) => return Ok(Err(failed)),
             };
             disk.is_of(&mut medium);
-            unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
+            unit.attach(medium.backing, source.rows());
             shard_runtime::spawn_local(watch_medium(unit, source, disk, watched));
             Ok(Ok(medium.file.file()))
         });
@@ -288,6 +295,7 @@ impl SystemUnits {
             end_watch(watch).await;
             let shard = volume.as_ref().map_or(0, |volume| volume.shard());
             let closing = move || async move {
+                disk.cached_goes();
                 let lost = unit.close().await;
                 disk.close().await;
                 Ok(lost)
@@ -446,6 +454,10 @@ impl UnitBackend for SystemUnits {
 
     fn caches(&self) -> Vec<(String, LunWriteCacheNow)> {
         self.caches_now()
+    }
+
+    fn cache_room(&self) -> Option<CacheRoom> {
+        Some(self.cache_room_now())
     }
 
     fn resize_image<'a>(&'a self, lun: &'a str, size: u64) -> Work<'a, ()> {

@@ -7,6 +7,7 @@ mod anywhere;
 mod balance;
 #[path = "../common/mod.rs"]
 mod common;
+mod glance;
 mod modes;
 mod names;
 mod restored;
@@ -14,3 +15,4 @@ mod shared;
 mod takeover;
 mod unfenced;
 mod world;
+mod write_caches;

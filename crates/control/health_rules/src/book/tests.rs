@@ -56,6 +56,32 @@ fn what_flaps_is_one_finding() {
 }
 
 #[test]
+fn each_time_has_its_own_beginning() {
+    let mut book = Book::default();
+    let a = [missing("a", Severity::Error)];
+    let since = |book: &Book| {
+        let mut lines = a.clone();
+        book.annotate(&mut lines);
+        lines[0].since
+    };
+    assert_eq!(since(&book), None);
+    book.look(1000, &a);
+    book.look(1030, &a);
+    assert_eq!(since(&book), Some(1000));
+    book.look(1040, &[]);
+    assert_eq!(since(&book), None, "it was gone at the last look");
+    book.look(1050, &a);
+    book.look(1060, &a);
+    assert_eq!(since(&book), Some(1050), "not since the first of several short times");
+    // Also after the node was started again, which remembers the first time as well.
+    let again = crate::read(&crate::write(&book).expect("bytes")).expect("a book");
+    assert_eq!((since(&again), all(&again)[0].first_seen), (Some(1050), 1000));
+    // A clock that is set back leaves nothing since the future.
+    book.look(500, &a);
+    assert_eq!(since(&book), Some(500));
+}
+
+#[test]
 fn what_comes_again_later_begins_anew_and_is_counted() {
     let mut book = Book::default();
     let a = [missing("a", Severity::Error)];

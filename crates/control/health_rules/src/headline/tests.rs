@@ -5,6 +5,16 @@ use control_api::Acknowledgement;
 use super::*;
 use crate::{FindingCode, issue as issue_of};
 
+/// What is said where no pool waits and nothing is unknown.
+fn headline(
+    ready: bool,
+    empty: bool,
+    redundancy: Option<RedundancyState>,
+    issues: &[Issue],
+) -> (Verdict, String) {
+    super::headline(&Known { ready, empty, redundancy, ..Known::default() }, issues)
+}
+
 fn issue(severity: Severity, subject: &str, detail: &str) -> Issue {
     issue_of(FindingCode::PoolSpace, severity, subject, detail, "")
 }
@@ -18,10 +28,10 @@ pub(crate) const REDUNDANCIES: [RedundancyState; 4] = [
 ];
 
 /// What the first word of a sentence says about the worst below it.
-fn severity_of(sentence: &str) -> Severity {
+pub(crate) fn severity_of(sentence: &str) -> Severity {
     match sentence.split(':').next().unwrap_or_default() {
         "UNAVAILABLE" => Severity::Critical,
-        "REDUCED" | "FAULT" => Severity::Error,
+        "REDUCED" | "FAULT" | "UNKNOWN" => Severity::Error,
         "RESTORING" | "WARNING" | "STARTING" => Severity::Warning,
         "OK" | "EMPTY" => Severity::Info,
         other => panic!("nobody says {other}"),

@@ -27,6 +27,7 @@ pub(crate) fn pool(state: PoolState) -> Pool {
         load: None,
         forecast: None,
         stays: None,
+        discards: Vec::new(),
         epoch: 0,
     }
 }
@@ -113,10 +114,11 @@ fn every_state_of_every_part_is_under_a_sentence_that_fits() {
             PoolState::Online,
         ] {
             for done_without in [true, false] {
-                let issues = of_pools(&[pool(state)], &|_| String::new(), &|_| done_without);
+                let issues = of_pools(&[pool(state)], ready, &|_| String::new(), &|_| done_without);
                 never_better(ready, false, Some(RedundancyState::Full), &issues);
-                let broken = matches!(state, PoolState::Closed | PoolState::ReadOnly);
-                assert_eq!(issues.len(), usize::from(broken), "{state:?}");
+                let opening = state == PoolState::Opening;
+                let broken = matches!(state, PoolState::Closed | PoolState::ReadOnly) || opening && ready;
+                assert_eq!(issues.len(), usize::from(broken || opening), "{state:?}");
                 let critical = issues.iter().any(|issue| issue.severity == Severity::Critical);
                 assert_eq!(critical, broken && !done_without, "{issues:?}");
             }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use aligned_buffer::IoBuf;
 use file_store::{MemoryStore, OpenFile, StoreFuture};
 use tokio::sync::Notify;
+use vhdx_format::PayloadState;
 
 use super::*;
 use crate::{ImageErrorKind, Memory};
@@ -200,5 +201,37 @@ fn a_log_takes_memory_as_long_as_it_is_held() {
         let written = within(&file, Mode::Write, &some).await.expect("opened");
         assert_eq!(some.used.load(Ordering::SeqCst), 0, "its log is in place");
         holds(&written, 0, 512, 1).await;
+    });
+}
+
+/// A file of a few MiB may say that blocks lie anywhere in 256 TiB.
+#[test]
+fn what_a_table_leads_to_takes_no_more_memory_than_there_is() {
+    const PLACES: u64 = 1 << 17;
+    run(async {
+        let file = memory_file(&MemoryStore::new(1 << 55), "image").await;
+        create(&file, &dynamic(1 << 40, MIB), &SeededEntropy::new(3)).await.expect("made");
+        let image = open(&file, Mode::Read).await.expect("opened");
+        let layout = image.inner.layout();
+        let bat = image.info().await.regions.bat;
+        drop(image);
+        file.set_size(256 << 40).await.expect("sized");
+        let mut table = vec![0; bat.length as usize];
+        for place in 1..=PLACES {
+            let entry = vhdx_format::BatEntry::payload(PayloadState::FullyPresent, place << 30);
+            let at = layout.payload_entry(place) as usize * 8;
+            table[at..at + 8].copy_from_slice(&entry.0.to_le_bytes());
+        }
+        let table = IoBuf::copy_from(&table).freeze();
+        file.write(bat.offset, table, Durability::Durable).await.expect("written");
+        let little = Arc::new(Limited { limit: 1 << 20, ..Limited::default() });
+        let refused = within(&file, Mode::Write, &little).await.err().map(|error| error.kind());
+        assert_eq!(refused, Some(ImageErrorKind::NoMemory));
+        assert_eq!(little.used.load(Ordering::SeqCst), 0, "given back");
+        let much = Arc::new(Limited { limit: 64 << 20, ..Limited::default() });
+        let image = within(&file, Mode::Write, &much).await.expect("opened");
+        assert!(much.used.load(Ordering::SeqCst) > PLACES as usize * 100, "all of it is counted");
+        drop(image);
+        assert_eq!(much.used.load(Ordering::SeqCst), 0);
     });
 }

@@ -182,3 +182,51 @@ fn what_waits_while_a_disk_shrinks_does_not_reach_behind_its_end() {
         }
     });
 }
+
+/// The second growing has looked at the size before the first one was done.
+#[test]
+fn of_two_growings_at_once_the_larger_one_stays() {
+    run(async {
+        for kind in [Kind::Dynamic, Kind::Fixed] {
+            let (disk, file) = image(&CreateOptions { kind, ..dynamic(10 * MIB, MIB) }).await;
+            let held = disk.inner.shape.write().await;
+            let goes = async {
+                tokio::task::yield_now().await;
+                drop(held);
+            };
+            let (larger, smaller, ()) =
+                tokio::join!(disk.grow(30 * MIB, || true), disk.grow(20 * MIB, || true), goes);
+            larger.expect("grown");
+            assert_eq!(smaller.expect_err("refused").kind(), ImageErrorKind::InvalidArgument);
+            assert_eq!(disk.size(), 30 * MIB);
+            put(&disk, 25 * MIB, MIB, 1).await;
+            disk.grow(30 * MIB, || true).await.expect("nothing to do");
+            holds(&disk, 25 * MIB, MIB, 1).await;
+            disk.close().await.expect("closed");
+            sound(&file).await;
+        }
+    });
+}
+
+#[test]
+fn a_growing_that_is_not_wanted_any_more_leaves_the_disk_as_it_was() {
+    run(async {
+        for kind in [Kind::Dynamic, Kind::Fixed] {
+            let (disk, file) = image(&CreateOptions { kind, ..dynamic(10 * MIB, MIB) }).await;
+            put(&disk, 9 * MIB, MIB, 1).await;
+            disk.flush().await.expect("flushed");
+            let before = file.size();
+            let left = std::cell::Cell::new(10_u32);
+            let wanted = move || {
+                left.set(left.get().saturating_sub(1));
+                left.get() > 0
+            };
+            let told = disk.grow(4 << 40, wanted).await.expect_err("cancelled");
+            assert_eq!((told.kind(), disk.size()), (ImageErrorKind::Cancelled, 10 * MIB));
+            assert_eq!(file.size(), before, "what was taken for it is given back");
+            holds(&disk, 9 * MIB, MIB, 1).await;
+            disk.close().await.expect("closed");
+            sound(&file).await;
+        }
+    });
+}

@@ -1,6 +1,8 @@
 //! Caches that share a budget.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{MIB, base, file, holds, put, run, try_put};
 use crate::{BLOCK, Budget, NoRoom, Options, WriteCache};
@@ -93,4 +95,71 @@ fn caches_of_two_shards_share_a_budget() {
         thread.join().expect("no panic");
     }
     assert_eq!(budget.used(), 0);
+}
+
+/// Of three caches the heaviest has a file that hangs, or fails after a while, and the next one gives: the light one's writes go on.
+#[test]
+fn a_volume_that_hangs_or_fails_keeps_no_other_caches_writes() {
+    for hangs in [true, false] {
+        run(async {
+            let budget = Budget::new(32 * MIB);
+            let base = base(64 * MIB).await;
+            let cache = |file| {
+                WriteCache::new(base.clone(), &budget, Options::overflowing(64 * MIB, file, 1 << 30))
+                    .expect("room")
+            };
+            let (bad, file_of_good, file_of_light) = (file().await, file().await, file().await);
+            let (heavy, good, light) =
+                (cache(bad.clone()), cache(file_of_good), cache(file_of_light.clone()));
+            put(&heavy, 0, 16 * MIB, 1).await;
+            put(&good, 0, 10 * MIB, 2).await;
+            bad.hangs.store(hangs, Ordering::SeqCst);
+            bad.gone.store(true, Ordering::SeqCst);
+            // It has no other way than to have others give.
+            file_of_light.gone.store(true, Ordering::SeqCst);
+            let began = tokio::time::Instant::now();
+            put(&light, 0, 10 * MIB, 3).await;
+            assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+            assert!(good.status().overflow_bytes > 0);
+            holds(&light, 0, 10 * MIB, |_| 3).await;
+            holds(&good, 0, 10 * MIB, |_| 2).await;
+            holds(&heavy, 0, 16 * MIB, |_| 1).await;
+            assert!(budget.used() <= budget.total());
+        });
+    }
+}
+
+/// A write waits for a cache whose file hangs, and would have its turn at another one after that: that one ends meanwhile, at once.
+#[test]
+fn who_looks_for_room_keeps_no_other_cache() {
+    run(async {
+        let budget = Budget::new(32 * MIB);
+        let base = base(64 * MIB).await;
+        let cache = |file| {
+            WriteCache::new(base.clone(), &budget, Options::overflowing(64 * MIB, file, 1 << 30))
+                .expect("room")
+        };
+        let (bad, file_of_light) = (file().await, file().await);
+        let (heavy, good, light) = (cache(bad.clone()), cache(file().await), cache(file_of_light.clone()));
+        put(&heavy, 0, 16 * MIB, 1).await;
+        put(&good, 0, 10 * MIB, 2).await;
+        bad.hangs.store(true, Ordering::SeqCst);
+        bad.gone.store(true, Ordering::SeqCst);
+        file_of_light.gone.store(true, Ordering::SeqCst);
+        // What it brings to its file by itself keeps it, too.
+        while Arc::strong_count(good.inner()) > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut write = std::pin::pin!(put(&light, 0, 10 * MIB, 3));
+        while light.status().waited == 0 {
+            assert!(futures_util::poll!(write.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(Arc::strong_count(good.inner()), 1, "nobody but who has it keeps it");
+        let (before, its) = (budget.used(), good.status().ram_bytes);
+        drop(good);
+        assert_eq!(budget.used(), before - its, "what it had is everybody's");
+        write.await;
+        holds(&light, 0, 10 * MIB, |_| 3).await;
+    });
 }

@@ -34,7 +34,7 @@ fn what_a_full_volume_does_not_take_stays_in_memory_and_writers_wait() {
         holds(&rig.cache, 0, written * SLAB, |_| 1).await;
         holds(&rig.cache, written * SLAB, MIB, of_base).await;
         let status = rig.cache.status();
-        assert_eq!((status.overflow_bytes, status.refused), (0, 1));
+        assert_eq!((status.overflow_bytes, status.refused, status.overflow_is_full), (0, 1, false));
         let problem = status.problem.expect("told");
         assert!(problem.contains("no space left"), "{problem}");
         let error = rig.cache.write(30 * MIB, IoBuf::zeroed(4096).freeze(), Durability::Volatile).await;
@@ -64,7 +64,7 @@ fn a_file_takes_no_more_than_it_may() {
         let rig = Rig::new(64 * MIB, 5 * MIB, 3 * MIB).await;
         let written = fill(&rig, 1).await;
         let status = rig.cache.status();
-        assert_eq!(status.overflow_bytes, 3 * MIB);
+        assert_eq!((status.overflow_bytes, status.overflow_is_full), (3 * MIB, true));
         // What is in the file, and what fills the memory.
         assert!((48 + 70..48 + 80).contains(&written), "{written}");
         holds(&rig.cache, 0, written * SLAB, |_| 1).await;

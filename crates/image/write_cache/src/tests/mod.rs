@@ -3,6 +3,7 @@
 
 mod budgets;
 mod conforms;
+mod ends;
 mod faults;
 mod model;
 mod places;

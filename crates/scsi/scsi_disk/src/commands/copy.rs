@@ -147,7 +147,7 @@ impl LogicalUnit {
             source.store.clone_range((source.file, from.1), (target.file, to.1), bytes).await?;
             return (consent.wanted)();
         }
-        let (durability, _caching) = to.0.durability(nexus.id, false).await?;
+        let (durability, caching) = to.0.durability(nexus.id, false).await?;
         let mut done = 0;
         while done < bytes {
             let step = STEP_BYTES.min(bytes - done);
@@ -162,6 +162,6 @@ impl LogicalUnit {
             to.0.backing().write(to.1 + at, buf.freeze(), durability).await?;
             done += step;
         }
-        to.0.settle(durability).await
+        to.0.settle(durability, caching.as_ref()).await
     }
 }

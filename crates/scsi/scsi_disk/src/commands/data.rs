@@ -91,9 +91,9 @@ impl LogicalUnit {
                 }
             }
             _ => {
-                let (durability, _caching) = self.durability(caller.nexus.id, fua).await?;
+                let (durability, caching) = self.durability(caller.nexus.id, fua).await?;
                 self.backing().write(offset, data, durability).await?;
-                self.settle(durability).await?;
+                self.settle(durability, caching.as_ref()).await?;
             }
         }
         Reply::good(len)
@@ -192,7 +192,7 @@ impl LogicalUnit {
         }
         let pattern = if no_data { &[][..] } else { &data[..block] };
         let zeroes = pattern.iter().all(|byte| *byte == 0);
-        let (durability, _caching) = self.durability(caller.nexus.id, false).await?;
+        let (durability, caching) = self.durability(caller.nexus.id, false).await?;
         let fill = (!zeroes).then(|| {
             let mut fill = IoBuf::new(STEP_BYTES.min(len) as usize);
             fill.chunks_exact_mut(block).for_each(|chunk| chunk.copy_from_slice(pattern));
@@ -218,7 +218,7 @@ impl LogicalUnit {
             }
             at += step;
         }
-        self.settle(durability).await?;
+        self.settle(durability, caching.as_ref()).await?;
         Reply::good(if no_data { 0 } else { self.block() })
     }
 

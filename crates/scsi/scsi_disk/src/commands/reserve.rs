@@ -95,7 +95,10 @@ impl LogicalUnit {
     ) -> Result<(), StoreError> {
         let keeps = self.config.keep_reservations;
         if after.aptpl || before.aptpl || keeps {
-            let row = (after.aptpl || keeps).then(|| after.encode());
+            // Where it is kept anyway, whoever was the last to be registered leaves nothing behind.
+            after.aptpl &= !keeps || !after.registrations.is_empty();
+            let is_kept = after.aptpl || keeps && !after.registrations.is_empty();
+            let row = is_kept.then(|| after.encode());
             self.store().save(&Self::row_key(&self.config.id, b'r'), row).await?;
         }
         let mut inner = self.inner.lock();

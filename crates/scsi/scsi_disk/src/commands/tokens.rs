@@ -161,9 +161,9 @@ impl LogicalUnit {
             for (offset, len) in targets {
                 let _permit = self.step(caller, task, cdb, Kind::Write, 0).await?;
                 self.tokens.changing(offset, len);
-                let (durability, _caching) = self.durability(caller.nexus.id, false).await?;
+                let (durability, caching) = self.durability(caller.nexus.id, false).await?;
                 self.backing().write_zeroes(offset, len, durability).await?;
-                self.settle(durability).await?;
+                self.settle(durability, caching.as_ref()).await?;
                 ended.blocks += len / self.block();
             }
             return Ok(());

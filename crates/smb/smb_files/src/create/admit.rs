@@ -7,13 +7,13 @@ use smb_protocol::NtStatus;
 use smb_protocol::access::{AccessMask, CreateOptions, OplockLevel, ShareAccess};
 
 use super::plan::Plan;
-use crate::api::{CachingRequest, Durability, Granted, LeftBehind};
+use crate::api::{CachingRequest, DiskUse, Durability, Granted, LeftBehind};
 use crate::breaks::with_caching;
 use crate::caching::{Notice, Opening, Others};
 use crate::data::{READS, WRITES};
 use crate::error::{Result, refuse};
 use crate::file_system::{Core, NewOpen, NodeState, OPENS_MAX, Open, Pin};
-use crate::share_mode::{conflict, is_lease_stat_open, is_stat_open};
+use crate::share_mode::{conflict, is_lease_stat_open, is_stat_open, takes_part};
 
 /// An open that wants in.
 pub(super) struct Admission {
@@ -65,6 +65,7 @@ impl Core {
                 lease: plan.lease(),
                 holder: Some(Arc::clone(&plan.request.holder)),
                 delete_on_close: plan.has(CreateOptions::DELETE_ON_CLOSE),
+                disk: plan.request.disk == DiskUse::Disk,
             },
         ));
         let mut first = true;
@@ -135,8 +136,14 @@ impl Core {
         }
         let mine = (open.granted | implied, open.share_access);
         let left = left_behind(plan, open, state)?;
-        let (mut violation, mut protected) = (false, false);
+        let (mut violation, mut protected, mut disk_in_the_way) = (false, false, false);
         for other in state.opens_of(&open.stream).filter(|other| !left.iter().any(|old| old.id == other.id)) {
+            if other.disk != open.disk && other.uses_data() && takes_part(mine.0) {
+                // Whoever serves the disk has the file for itself alone.
+                disk_in_the_way |= other.disk;
+                violation = true;
+                protected |= other.is_detached() && other.durability() == Durability::Persistent;
+            }
             if conflict((other.granted, other.share_access), mine) {
                 violation = true;
                 protected |= other.is_detached() && other.durability() == Durability::Persistent;
@@ -171,6 +178,9 @@ impl Core {
             (outcome.wait, outcome.unavailable, caching.next_deadline())
         });
         let (wait, unavailable, deadline) = looked.unwrap_or_default();
+        if disk_in_the_way && plan.request.disk == DiskUse::HostBytes {
+            return refuse(NtStatus::VHD_SHARED, "the file is open as a shared virtual disk");
+        }
         if unavailable || protected {
             return refuse(NtStatus::FILE_NOT_AVAILABLE, "a persistent open that is away protects the file");
         }
@@ -249,7 +259,7 @@ impl Core {
 
     /// Opens the stream in the store as far as the open's rights need it.
     async fn open_data(&self, open: &Arc<Open>, make_stream: bool, overwrites: bool) -> Result<()> {
-        if open.directory {
+        if open.directory || open.disk {
             return Ok(());
         }
         let writes = open.granted.intersects(WRITES);

@@ -14,7 +14,7 @@ use smb_protocol::access::{AccessMask, CreateDisposition, CreateOptions, FileAtt
 use smb_protocol::{FileTime, NtStatus, Utf16};
 use tokio::sync::Notify;
 
-use crate::api::{CachingRequest, Caller, CreateRequest, Holder, LeftBehind};
+use crate::api::{CachingRequest, Caller, CreateRequest, DiskUse, Holder, LeftBehind};
 use crate::error::{FileError, Result};
 
 /// What becomes of who asks.
@@ -106,6 +106,7 @@ pub(super) struct OwnRequest {
     timewarp: Option<FileTime>,
     maximal_access: Option<Option<FileTime>>,
     on_disk_id: bool,
+    disk: DiskUse,
     left_behind: Vec<LeftBehind>,
     holder: std::sync::Arc<dyn Holder>,
     pub(super) caller: Caller,
@@ -127,6 +128,7 @@ impl OwnRequest {
             timewarp: request.timewarp,
             maximal_access: request.maximal_access,
             on_disk_id: request.on_disk_id,
+            disk: request.disk,
             left_behind: request.left_behind.to_vec(),
             holder: std::sync::Arc::clone(&request.holder),
             caller: caller.clone(),
@@ -149,6 +151,7 @@ impl OwnRequest {
             timewarp: self.timewarp,
             maximal_access: self.maximal_access,
             on_disk_id: self.on_disk_id,
+            disk: self.disk,
             left_behind: &self.left_behind,
             holder: std::sync::Arc::clone(&self.holder),
             on_wait,

@@ -14,6 +14,8 @@ use crate::api::OwnerId;
 
 /// The version that is written; others are refused, as an older program must not guess.
 const VERSION: u16 = 1;
+/// The version of an open of a virtual disk, of which older programs know nothing.
+const DISK_VERSION: u16 = 2;
 /// Most groups of a user: what fits into a Windows token.
 const GROUPS_MAX: usize = 1024;
 /// Bytes of a lock.
@@ -67,7 +69,7 @@ impl OpenRecord {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
-        VERSION.put(&mut out);
+        if self.disk { DISK_VERSION } else { VERSION }.put(&mut out);
         self.flags().put(&mut out);
         for number in [self.file.0, self.parent.0, self.root.0, self.owner.0, self.position] {
             number.put(&mut out);
@@ -105,12 +107,14 @@ impl OpenRecord {
     /// Decodes it from bytes.
     ///
     /// # Errors
-    /// When they are not whole, of another version, or have something behind them.
+    /// When they are not whole, or have something behind them; [`DecodeError::Unsupported`] when they are of another version.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut r = Reader::new(bytes);
-        if r.u16()? != VERSION {
-            return Err(DecodeError::Invalid("version of an open's record"));
-        }
+        let disk = match r.u16()? {
+            VERSION => false,
+            DISK_VERSION => true,
+            version => return Err(DecodeError::Unsupported(u32::from(version))),
+        };
         let flags = r.u16()?;
         let has = |bit: u16| flags & bit != 0;
         let [file, parent, root, owner, position] = [r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?];
@@ -160,6 +164,7 @@ impl OpenRecord {
             delete_on_close: has(DELETE_ON_CLOSE),
             delete_pending: has(DELETE_PENDING),
             position,
+            disk,
         })
     }
 }

@@ -72,6 +72,7 @@ impl Open {
             delete_on_close: state.delete_on_close,
             delete_pending: pending,
             position: state.position,
+            disk: self.disk,
         }
     }
 }
@@ -124,6 +125,7 @@ impl Core {
             lease: lease.map(|lease| lease.name),
             holder: None,
             delete_on_close: record.delete_on_close,
+            disk: record.disk,
         };
         let open = Arc::new(Open::new(self, new));
         open.state.lock().position = record.position;
@@ -131,7 +133,7 @@ impl Core {
         open.detach();
         // With rights to data the open needs the stream in the store.
         let (reads, writes) = (record.granted.intersects(READS), record.granted.intersects(WRITES));
-        if !directory && (reads || writes) {
+        if !directory && !record.disk && (reads || writes) {
             let data = self.store_handle(&open, writes, false).await?;
             *open.data.write() = Some(data);
         }

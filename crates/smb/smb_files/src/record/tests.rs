@@ -36,12 +36,14 @@ fn record() -> OpenRecord {
         delete_on_close: true,
         delete_pending: false,
         position: 77,
+        disk: false,
     }
 }
 
 #[test]
 fn bytes_there_and_back_and_damaged() {
-    for record in [record(), OpenRecord { lease: None, locks: vec![], ..record() }] {
+    let disk = OpenRecord { disk: true, ..record() };
+    for record in [record(), OpenRecord { lease: None, locks: vec![], ..record() }, disk] {
         let bytes = record.encode();
         assert_eq!(OpenRecord::decode(&bytes), Ok(record));
         for cut in 0..bytes.len() {
@@ -51,7 +53,7 @@ fn bytes_there_and_back_and_damaged() {
         longer.push(0);
         assert!(OpenRecord::decode(&longer).is_err());
         let mut newer = bytes;
-        newer[0] = 2;
+        newer[0] = 3;
         assert!(OpenRecord::decode(&newer).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use smb_files::{CachingRequest, LeaseRequest, LeaseRequestV2};
 use smb_protocol::access::OplockLevel;
 use smb_protocol::create::CreateRequest;
-use smb_protocol::create::contexts::CreateContext;
+use smb_protocol::create::contexts::{CreateContext, tag};
 use smb_protocol::create::handles::DurableRequestV2;
 use smb_protocol::create::lease::{LeaseFlags, LeaseState};
 use smb_protocol::{Dialect, FileTime, NtStatus};
@@ -25,6 +25,8 @@ pub(crate) struct Contexts<'a> {
     pub(crate) durable_v2: Option<DurableRequestV2>,
     pub(crate) reconnect_v2: Option<smb_protocol::create::handles::DurableReconnectV2>,
     pub(crate) app: App,
+    /// SVHDX_OPEN_DEVICE_CONTEXT, not decoded.
+    pub(crate) disk: Option<&'a [u8]>,
 }
 
 impl<'a> Contexts<'a> {
@@ -59,6 +61,7 @@ impl<'a> Contexts<'a> {
                 CreateContext::AppInstanceVersion(version) if dialect == Dialect::SMB_3_1_1 => {
                     found.app.version = Some((version.high, version.low));
                 }
+                CreateContext::Other(tag::SVHDX_OPEN_DEVICE, data) => found.disk = Some(data),
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use smb_files::{Caller, Created, Granted, Holder, LeftBehind, OpenInfo, OwnerId, ShareRoot};
+use smb_files::{Caller, Created, DiskUse, Granted, Holder, LeftBehind, OpenInfo, OwnerId, ShareRoot};
 use smb_protocol::access::{CreateAction, OplockLevel};
 use smb_protocol::create::CreateRequest;
 use smb_protocol::create::contexts::{ContextWriter, tag};
@@ -16,6 +16,7 @@ use smb_protocol::{Guid, NtStatus, Wire as _};
 
 use super::contexts::Contexts;
 use super::create_answer::{Answered, durable_reply, lease_reply, respond};
+use super::shared_disk::{self, WantedDisk, disk_of};
 use super::{Call, reconnect};
 use crate::config::ShareKind;
 use crate::connection::answer::{Body, Outcome};
@@ -48,18 +49,18 @@ pub(crate) async fn run(
     let contexts = Contexts::of(&request, call.dialect())?;
     let opens = &call.conn.shared.opens;
     if contexts.reconnect.is_some() || contexts.reconnect_v2.is_some() {
-        let open = reconnect::run(call, session, tree, &request, &contexts)?;
-        return reconnect::answer(call, &open, None).await;
+        let open = reconnect::run(call, session, tree, &request, &contexts).await?;
+        return reconnect::answer_taken_up(call, session, &open, &contexts).await;
     }
     if request.impersonation.0 > 3 {
         return Err(NtStatus::BAD_IMPERSONATION_LEVEL.into());
     }
     if let Some(durable) = &contexts.durable_v2
-        && let Some(open) = reconnect::replayed(call, session, tree, &request, &contexts, durable)?
+        && let Some(open) = reconnect::replayed(call, session, tree, &request, &contexts, durable).await?
     {
         // The first one may have been dropped with its connection before it came so far.
         persistence::save(&open).await?;
-        return reconnect::answer(call, &open, Some(request.oplock)).await;
+        return reconnect::answer(call, &open, Some(request.oplock), &contexts).await;
     }
     // The same CREATE again, before the first has ended: only one may be done, and which is not known yet.
     let _creating = match &contexts.durable_v2 {
@@ -87,6 +88,7 @@ async fn create(
     contexts: &Contexts<'_>,
 ) -> Result<Outcome, Outcome> {
     let (share, opens) = (&disk.share, &call.conn.shared.opens);
+    let shared_disk = WantedDisk::of(call, request, contexts)?;
     // Before anything is done: who may have no more opens makes and empties no files.
     let place = place(call, session)?;
     let caller = caller(call, session, &disk.root);
@@ -97,7 +99,7 @@ async fn create(
     let link = link(opens, id, session);
     let pending = call.pending.clone();
     let on_wait = move |waits| pending.say_waiting(waits);
-    let wanted = smb_files::CreateRequest {
+    let mut wanted = smb_files::CreateRequest {
         name: request.name,
         desired_access: request.desired_access,
         attributes: request.attributes,
@@ -111,10 +113,14 @@ async fn create(
         timewarp: contexts.timewarp,
         maximal_access: contexts.maximal_access,
         on_disk_id: contexts.on_disk_id,
+        disk: DiskUse::Bytes,
         holder: Arc::clone(&link) as Arc<dyn Holder>,
         left_behind: &left_behind,
         on_wait: &on_wait,
     };
+    if let Some(shared_disk) = &shared_disk {
+        shared_disk.ask(&mut wanted)?;
+    }
     let created = match disk.files.create(&caller, wanted).await {
         Ok(created) => created,
         Err(error) => {
@@ -134,6 +140,7 @@ async fn create(
         id,
         tree: Arc::clone(tree),
         thing: Thing::File(Arc::clone(&file)),
+        disk: shared_disk.as_ref().and_then(WantedDisk::open),
         client: call.conn.client(),
         user: session.user().token.user,
         create_guid,
@@ -154,6 +161,7 @@ async fn create(
     }
     lease_reply(granted, &mut replies);
     durable_reply(&open, &mut replies);
+    shared_disk::reply(call, &open, contexts, &mut replies).await?;
     respond(&open, &Answered { action, granted, info, reparse_point }, &replies)
 }
 
@@ -172,9 +180,16 @@ async fn promise(call: &Call<'_>, session: &Session, open: &Arc<Open>, place: Pl
     let kept = match session.add_open(Arc::clone(open)) {
         Ok(()) => {
             unanswered.failed = false;
-            persistence::save(open).await
+            match &open.disk {
+                Some(_) => disk_of(&call.conn.shared, open).await.map(drop),
+                None => Ok(()),
+            }
         }
         Err(status) => Err(status),
+    };
+    let kept = match kept {
+        Ok(()) => persistence::save(open).await,
+        refused => refused,
     };
     if kept.is_err() {
         // Closed before that is answered: who hears of it may ask again at once, and must not find its own open in the way.
@@ -307,6 +322,7 @@ fn pipe(call: &mut Call<'_>, session: &Arc<Session>, tree: &Arc<Tree>) -> Result
         id,
         tree: Arc::clone(tree),
         thing: Thing::Pipe(pipe),
+        disk: None,
         client: call.conn.client(),
         user: user.token.user,
         create_guid: Guid::ZERO,
@@ -347,6 +363,9 @@ pub(crate) async fn close(call: &mut Call<'_>, session: &Session) -> Result<Outc
         // Both, also when the connection goes meanwhile: nobody else would.
         let (file, closing) = (Arc::clone(file), Arc::clone(&open));
         let closed = shard_runtime::finish_anyway(async move {
+            if let Some(disk) = &closing.disk {
+                disk.close().await;
+            }
             let closed = file.close(query).await;
             (closed, persistence::forget(&closing).await)
         });

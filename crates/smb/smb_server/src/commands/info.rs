@@ -10,7 +10,7 @@ use smb_protocol::header::HEADER_BYTES;
 use smb_protocol::info::{InfoType, QueryInfoRequest, SetInfoRequest, SetInfoResponse};
 use smb_protocol::{Dialect, NtStatus, Out, Wire as _};
 
-use super::Call;
+use super::{Call, shared_disk};
 use crate::connection::answer::{Body, Outcome};
 use crate::open::Thing;
 use crate::open::persistence;
@@ -95,6 +95,9 @@ pub(crate) async fn set(call: &mut Call<'_>, session: &Session) -> Result<Outcom
     match request.info_type {
         InfoType::FILE => {
             let class = FileClass(request.class);
+            if open.disk.is_some() {
+                shared_disk::check_set(class)?;
+            }
             let set = file.set_info(class, request.buffer, &on_wait).await;
             set.inspect_err(|error| {
                 name_refused(call, session, &file.path(), (class, request.buffer), error)

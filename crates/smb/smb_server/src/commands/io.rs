@@ -9,7 +9,7 @@ use smb_protocol::lock::LockRequest;
 use smb_protocol::read::{Channel, ReadRequest};
 use smb_protocol::write::{WriteFlags, WriteRequest};
 
-use super::{Call, turn};
+use super::{Call, shared_disk, turn};
 use crate::connection::answer::{Body, HEADROOM, Outcome};
 use crate::connection::receive::Packet;
 use crate::open::persistence;
@@ -18,7 +18,7 @@ use crate::session::Session;
 
 /// Runs a read or write of a file of a share, counted there and for the session; `bytes` says how many its result moved. Its time is
 /// that at the volume: what it was held back before is its flow's, whose queue has the same clock.
-async fn counted<T, E>(
+pub(super) async fn counted<T, E>(
     call: &Call<'_>,
     (session, open): (&Session, &Open),
     (kind, permit): (IoKind, Option<Permit>),
@@ -63,11 +63,22 @@ pub(crate) async fn read(call: &mut Call<'_>, session: &Session) -> Result<Outco
             return Ok(Outcome { status, body: Body::Read(buf) });
         }
     };
-    let permit = turn::turn(call, session, &open, Kind::Read, u64::from(length)).await?;
+    let permit = match &open.disk {
+        Some(_) => None,
+        None => turn::turn(call, session, &open, Kind::Read, u64::from(length)).await?,
+    };
     let _counted = call.sequenced(&open)?;
     let mut tail = IoBuf::new(HEADROOM + length as usize);
     let mut buf = tail.split_to(HEADROOM);
-    let read = file.read(offset, tail);
+    let read = async {
+        match &open.disk {
+            Some(_) => {
+                let of = (&*open, shared_disk::flow(call, session, &open));
+                shared_disk::read(&call.conn.shared, of, offset, tail).await.map_err(Outcome::from)
+            }
+            None => file.read(offset, tail).await.map_err(Outcome::from),
+        }
+    };
     let tail = counted(call, (session, &open), (IoKind::Read, permit), |tail| tail.len(), read).await?;
     if tail.len() < minimum_count as usize || (tail.is_empty() && length > 0) {
         return Err(NtStatus::END_OF_FILE.into());
@@ -99,7 +110,10 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
             return Ok(Outcome::ok(Body::Written(len as u32)));
         }
     };
-    let permit = turn::turn(call, session, &open, Kind::Write, len as u64).await?;
+    let permit = match &open.disk {
+        Some(_) => None,
+        None => turn::turn(call, session, &open, Kind::Write, len as u64).await?,
+    };
     let _counted = call.sequenced(&open)?;
     // A client that comes back with another session is let in when this has ended: what it sends again comes after it.
     let _writing = call.session()?.begin_write()?;
@@ -109,6 +123,13 @@ pub(crate) async fn write(call: &mut Call<'_>, session: &Session) -> Result<Outc
         IoBuf::copy_from(call.packet.bytes().get(from..to).unwrap_or_default()).freeze()
     };
     let flags = smb_files::WriteFlags { write_through: request.flags.contains(WriteFlags::WRITE_THROUGH) };
+    if open.disk.is_some() {
+        let of = (&*open, shared_disk::flow(call, session, &open));
+        let write = shared_disk::write(&call.conn.shared, of, request.offset, data);
+        let count =
+            counted(call, (session, &open), (IoKind::Write, permit), |count| *count as usize, write).await?;
+        return Ok(Outcome::ok(Body::Written(count)));
+    }
     let write = file.write(request.offset, data, flags);
     let count = counted(call, (session, &open), (IoKind::Write, permit), |count| *count as usize, write).await.inspect_err(|error| {
         if error.status == NtStatus::DISK_FULL && call.conn.may_tell("write refused") {
@@ -124,7 +145,13 @@ pub(crate) async fn flush(call: &mut Call<'_>, session: &Session) -> Result<Outc
     let open = call.open(session, request.file_id)?;
     if let Thing::File(file) = &open.thing {
         let _counted = call.sequenced(&open)?;
-        file.flush().await?;
+        match &open.disk {
+            Some(_) => {
+                let of = (&*open, shared_disk::flow(call, session, &open));
+                shared_disk::flush(&call.conn.shared, of).await?;
+            }
+            None => file.flush().await?,
+        }
     }
     Ok(Outcome::ok(Body::Empty))
 }
@@ -136,6 +163,10 @@ pub(crate) async fn lock(call: &mut Call<'_>, session: &Session) -> Result<Outco
     let elements: Vec<_> = request.locks().collect();
     let open = call.open(session, request.file_id)?;
     let file = open.file()?;
+    if open.disk.is_some() {
+        // A disk has no byte ranges (MS-RSVD 3.2.4).
+        return Err(NtStatus::LOCK_NOT_GRANTED.into());
+    }
     let _counted = call.sequenced(&open)?;
     let remembers =
         call.dialect() != smb_protocol::Dialect::SMB_2_0_2 && (open.lasts() || call.is_multichannel());

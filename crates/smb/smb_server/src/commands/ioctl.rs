@@ -15,7 +15,7 @@ use smb_protocol::negotiate::Capabilities;
 use smb_protocol::oplock::{BreakAck, LeaseBreakAck, OplockBreak};
 use smb_protocol::{Dialect, NtStatus, Wire as _};
 
-use super::{Call, storage_qos, turn};
+use super::{Call, shared_disk, storage_qos, tunnel, turn};
 use crate::connection::answer::{Body, Outcome};
 use crate::open::persistence;
 use crate::open::{Lasting, Thing};
@@ -138,6 +138,17 @@ pub(crate) async fn run(
     if request.code == FsctlCode::STORAGE_QOS_CONTROL {
         let output = storage_qos::run(call, session, &open, &request)?;
         return answer(&request, NtStatus::SUCCESS, &output);
+    }
+    if request.code == FsctlCode::QUERY_SHARED_VIRTUAL_DISK_SUPPORT {
+        let output = tunnel::support(call, &open, &request)?;
+        return answer(&request, NtStatus::SUCCESS, &output);
+    }
+    if matches!(request.code, FsctlCode::SVHDX_SYNC_TUNNEL_REQUEST | FsctlCode::SVHDX_ASYNC_TUNNEL_REQUEST) {
+        let output = tunnel::run(call, session, &open, &request).await?;
+        return answer(&request, NtStatus::SUCCESS, &output);
+    }
+    if open.disk.is_some() {
+        shared_disk::check_control(request.code)?;
     }
     let Target::Disk(disk) = &tree.target else { return Err(NtStatus::INVALID_DEVICE_REQUEST.into()) };
     disk.share.counters.other();

@@ -11,9 +11,9 @@ use smb_protocol::create::CreateRequest;
 use smb_protocol::create::contexts::ContextWriter;
 use smb_protocol::create::handles::{DurableFlags, DurableRequestV2};
 
-use super::Call;
 use super::contexts::Contexts;
 use super::create_answer::{Answered, durable_reply, lease_reply, respond};
+use super::{Call, shared_disk};
 use crate::config::ShareKind;
 use crate::connection::answer::Outcome;
 use crate::open::{Lasting, Open};
@@ -21,7 +21,7 @@ use crate::session::Session;
 use crate::tree::Tree;
 
 /// DHnC, DH2C.
-pub(crate) fn run(
+pub(crate) async fn run(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
@@ -77,6 +77,7 @@ pub(crate) fn run(
         }
         return Err(NtStatus::ACCESS_DENIED);
     }
+    shared_disk::comes_back(&call.conn.shared, &open, contexts).await?;
     take_up(call, session, tree, &open)
 }
 
@@ -110,7 +111,8 @@ fn take_up(
 /// Whether the request names the file of an open.
 fn same_name(request: &CreateRequest<'_>, open: &Open) -> Result<bool, NtStatus> {
     let name = request.name.to_string().map_err(|_| NtStatus::INVALID_PARAMETER)?;
-    Ok(upcase::same(&name, &open.file()?.path()))
+    let name = if open.disk.is_some() { shared_disk::file_name(&name).unwrap_or(&name) } else { &name };
+    Ok(upcase::same(name, &open.file()?.path()))
 }
 
 /// What the client cached it must still want under the same key.
@@ -123,12 +125,27 @@ fn same_caching(call: &Call<'_>, open: &Open, contexts: &Contexts<'_>) -> Result
     })
 }
 
+/// The answer to a CREATE that takes an open up. Without one the open waits on: its client knows nothing of having it, and comes again.
+pub(crate) async fn answer_taken_up(
+    call: &Call<'_>,
+    session: &Session,
+    open: &Arc<Open>,
+    contexts: &Contexts<'_>,
+) -> Result<Outcome, Outcome> {
+    let answered = answer(call, open, None, contexts).await;
+    if answered.is_err() && session.remove_open(open.id.volatile).is_some() {
+        call.conn.shared.opens.leave(open, true);
+    }
+    answered
+}
+
 /// The answer to a CREATE for an open that is there. `again` is the oplock that a replay asks for: it is told of no more
 /// caching than it asks for (as Windows), and of no more than there is.
 pub(crate) async fn answer(
     call: &Call<'_>,
     open: &Arc<Open>,
     again: Option<OplockLevel>,
+    contexts: &Contexts<'_>,
 ) -> Result<Outcome, Outcome> {
     let file = open.file()?;
     let info = file.info().await?;
@@ -152,13 +169,14 @@ pub(crate) async fn answer(
     } else {
         lease_reply(granted, &mut replies);
     }
+    shared_disk::reply(call, open, contexts, &mut replies).await?;
     let action = if again.is_some() { action } else { CreateAction::OPENED };
     call.carried.borrow_mut().file = Some(open.id);
     respond(open, &Answered { action, granted, info, reparse_point: false }, &replies)
 }
 
 /// A CREATE whose name for the open is known already: the answer was lost, or it is an error.
-pub(crate) fn replayed(
+pub(crate) async fn replayed(
     call: &Call<'_>,
     session: &Arc<Session>,
     tree: &Arc<Tree>,
@@ -186,6 +204,7 @@ pub(crate) fn replayed(
         if !same_caching(call, &open, contexts)? || !same_name(request, &open)? {
             return Err(NtStatus::ACCESS_DENIED);
         }
+        shared_disk::comes_back(&call.conn.shared, &open, contexts).await?;
         return take_up(call, session, tree, &open).map(Some);
     }
     if open.tree.id != tree.id {

@@ -98,7 +98,8 @@ pub(super) fn run(
             FlowStatus::UnknownPolicyId => QosStatus::UNKNOWN_POLICY_ID,
             _ if !is_met(&logical.said(), &answer, bandwidth) => QosStatus::CONFIGURATION_MISMATCH,
             FlowStatus::InsufficientThroughput => QosStatus::INSUFFICIENT_THROUGHPUT,
-            FlowStatus::Ok => QosStatus::OK,
+            // The protocol has no word for what nodes have not heard of each other.
+            FlowStatus::Ok | FlowStatus::LostCommunication => QosStatus::OK,
         };
     }
     let output = answer.encode(bandwidth);

@@ -268,7 +268,7 @@ impl Request<'_> {
         Reply { async_id, grants: async_id.is_none(), ..Reply::new(outcome, sign) }
     }
 
-    /// Carries it out. Only while it is held back it can be cancelled: from then on it changes something. The interim answer
+    /// Carries it out. Only while it is held back here it can be cancelled: from then on it changes something. The interim answer
     /// grants no credits: who has much held back sends no more for it.
     async fn unless_held(
         self,
@@ -278,7 +278,7 @@ impl Request<'_> {
         let Self { conn, header, pending, sign, sealed, last } = self;
         let ended = poll_fn(|cx| match work.as_mut().poll(cx) {
             Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-            Poll::Pending if pending.is_held() => Poll::Ready(None),
+            Poll::Pending if pending.may_take_long() => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
         if let Some(outcome) = ended.await {

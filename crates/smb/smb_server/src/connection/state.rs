@@ -57,6 +57,8 @@ pub(crate) struct Pending {
     waits: Cell<bool>,
     /// Whether it is held back now, and has changed nothing yet.
     held: Cell<bool>,
+    /// Whether it may take long though it is not held back here: its client is told so, and it comes to its end.
+    takes_long: Cell<bool>,
 }
 
 /// A request that is held back, until this is dropped.
@@ -98,6 +100,16 @@ impl Pending {
     /// Whether it is held back.
     pub(crate) fn is_held(&self) -> bool {
         self.held.get()
+    }
+
+    /// The request may take long: what carries it out holds it back, and nobody can tell from here whether it has begun.
+    pub(crate) fn say_long(&self) {
+        self.takes_long.set(true);
+    }
+
+    /// Whether it may take long, held back or not.
+    pub(crate) fn may_take_long(&self) -> bool {
+        self.is_held() || self.takes_long.get()
     }
 
     /// Ends when the request is cancelled.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use smb_files::{Granted, Holder, Kept, LeaseBreak, OpenId};
+use smb_files::{Closes, Granted, Holder, Kept, LeaseBreak, OpenId};
 use smb_protocol::access::OplockLevel;
 use smb_protocol::create::lease::LeaseFlags;
 use smb_protocol::file::FileId;
@@ -99,6 +99,16 @@ impl Holder for Link {
         }));
     }
 
+    fn closes(&self, _: OpenId) -> Closes<'_> {
+        let found = self.opens.read().upgrade().and_then(|opens| opens.find(self.id.persistent));
+        let disk = found.and_then(|open| open.disk.clone());
+        Box::pin(async move {
+            if let Some(disk) = disk {
+                disk.close().await;
+            }
+        })
+    }
+
     fn closed(&self, _: OpenId) {
         if let Some(session) = self.owner() {
             session.forget(self.id.volatile);
@@ -107,6 +117,9 @@ impl Holder for Link {
         let Some(open) = opens.take(self.id.persistent) else { return };
         opens.run(Box::new(move || {
             Box::pin(async move {
+                if let Some(disk) = &open.disk {
+                    disk.close().await;
+                }
                 let _ = persistence::forget(&open).await;
             })
         }));

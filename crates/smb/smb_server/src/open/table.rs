@@ -207,6 +207,9 @@ impl Opens {
         if let Thing::File(file) = &open.thing {
             file.release();
         }
+        if let Some(disk) = open.disk.clone() {
+            self.table.run(Box::new(move || Box::pin(async move { disk.release().await })));
+        }
     }
 
     /// Lets it wait for its client; `false` when it must not.
@@ -281,6 +284,7 @@ impl Opens {
             id: open.id,
             tree: Arc::clone(tree),
             thing: Thing::File(Arc::clone(file)),
+            disk: open.disk.clone(),
             client: open.client,
             user: open.user,
             create_guid: open.create_guid,

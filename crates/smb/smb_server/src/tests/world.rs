@@ -32,8 +32,8 @@ use uuid::Uuid;
 
 use super::client::{Client, Got};
 use crate::{
-    Directory, Interfaces, NoPipes, NoRecord, Parts, Queues, ServerConfig, ShareConfig, ShareKind,
-    SharePermission, ShareRight, Signing, SmbServer, Wanted,
+    Directory, Interfaces, NoPipes, NoRecord, NoSharedDisks, Parts, Queues, ServerConfig, ShareConfig,
+    ShareKind, SharePermission, ShareRight, Signing, SmbServer, Wanted,
 };
 
 /// The client whose requests are dropped.
@@ -197,6 +197,7 @@ impl World {
             directory: Arc::new(Admin),
             pipes: Arc::new(NoPipes),
             queues: Arc::new(HeldShare(Arc::clone(&gate))),
+            disks: Arc::new(NoSharedDisks),
             interfaces: Arc::new(Admin),
             guid: Guid([9; 16]),
             record: Arc::new(NoRecord),

@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub, dead_code, reason = "each test uses a part of it")]
 
+pub mod disks;
+
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -120,6 +122,7 @@ pub struct Served {
     pub files: FileSystem,
     pub address: SocketAddr,
     pub users: Arc<TwoUsers>,
+    pub disks: Arc<disks::MemoryDisks>,
     shards: Shards,
 }
 
@@ -175,6 +178,7 @@ pub fn serve_within(
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let files = files(store);
     let users = Arc::new(TwoUsers::default());
+    let disks: Arc<disks::MemoryDisks> = Arc::default();
     let server = SmbServer::new(
         config,
         Parts {
@@ -184,6 +188,7 @@ pub fn serve_within(
             directory: users.clone(),
             pipes: Arc::new(NoPipes),
             queues: Arc::new(NoQueues),
+            disks: disks.clone(),
             interfaces: Arc::new(SameAddress),
             guid: Guid([9; 16]),
             record: Arc::new(NoRecord),
@@ -205,10 +210,15 @@ pub fn serve_within(
         })?;
     }
     let address = server.listen(address)?;
-    Ok(Served { server, files, address, users, shards })
+    Ok(Served { server, files, address, users, disks, shards })
 }
 
 impl Served {
+    /// Runs something on a shard.
+    pub fn spawn<F: Future<Output = ()> + 'static>(&self, work: impl FnOnce() -> F + Send + 'static) {
+        assert!(self.shards.next().spawn(work).is_ok());
+    }
+
     /// Brings the persistent opens back, as a node does when it starts.
     pub fn restore(&self) -> smb_server::Restored {
         let (server, files) = (self.server.clone(), self.files.clone());

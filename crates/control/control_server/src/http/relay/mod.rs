@@ -17,6 +17,7 @@ mod disks;
 mod flows;
 mod known;
 mod merge;
+mod picture;
 mod rule;
 mod status;
 
@@ -78,6 +79,10 @@ impl Asked {
         if self.relayed {
             return match rule {
                 Rule::Here => failed(Problem::new(Code::Forbidden, "This is asked of each node itself.")),
+                Rule::Everywhere(Merge::Status) => match self.node.status_soon().await {
+                    Ok(status) => json(&status),
+                    Err(problem) => failed(problem),
+                },
                 Rule::Everywhere(merge) => own_only(&self.node, merge, next.run(request).await).await,
                 Rule::AtOwner => self.here(request, next).await,
             };

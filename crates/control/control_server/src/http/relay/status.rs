@@ -1,10 +1,14 @@
-//! The status of all nodes as one: never better than the worst of them, or than what is not known.
+//! The status of all nodes as one: of one picture, never better than the worst of them, or than what is not known.
 
-use control_api::{Counts, Issue, Severity, Status, Verdict};
-use health_rules::{FindingCode, issue};
+use control_api::{
+    ClusterMemberState, ClusterPoolState, ClusterStatus, CountedPool, Counts, Issue, RedundancyState,
+    Severity, Status, UncountedPool, Verdict,
+};
+use health_rules::{FindingCode, Known, issue};
 use serde_json::Value;
 
-use crate::node::{Node, headline};
+use super::picture;
+use crate::node::Node;
 
 /// The status of the node that is asked, with what the others have told, and what those did not tell that are silent.
 pub(super) fn merged(node: &Node, own: Value, others: Vec<(String, Value)>, silent: &[String]) -> Value {
@@ -13,102 +17,223 @@ pub(super) fn merged(node: &Node, own: Value, others: Vec<(String, Value)>, sile
     let told = others.into_iter().map(|(name, status)| {
         serde_json::from_value::<Status>(status).map_err(|_| name.clone()).map(|told| (name, told))
     });
-    let (mut heard, mut unheard) = (Vec::new(), silent.to_vec());
+    let (mut heard, mut mute) = (Vec::new(), silent.to_vec());
     for each in told {
         match each {
             Ok(told) => heard.push(told),
-            Err(name) => unheard.push(name),
+            Err(name) => mute.push(name),
         }
     }
-    let unknown = unheard.into_iter().map(|name| {
-        let pools = own.cluster.iter().flat_map(|cluster| &cluster.pools);
-        let of =
-            pools.filter(|pool| pool.owner.as_deref() == Some(&name)).map(|pool| pool.name.clone()).collect();
-        (name, of)
-    });
-    let unknown: Vec<(String, Vec<String>)> = unknown.collect();
-    let all = together(own, heard, &unknown);
+    let place = node.place();
+    let sum_up = |cluster: &mut ClusterStatus| {
+        if let Some(place) = &place {
+            place.sum_up(cluster);
+        }
+    };
+    let all = together(own, heard, &mute, &sum_up);
     tracing::trace!(node = %node.name(), verdict = ?all.verdict, "status of all nodes");
     serde_json::to_value(all).unwrap_or_default()
 }
 
-fn worse(a: Verdict, b: Verdict) -> Verdict {
-    let rank = |verdict| match verdict {
-        Verdict::Unavailable => 0,
-        Verdict::Reduced => 1,
-        Verdict::Restoring => 2,
-        Verdict::FullyRedundant => 3,
-        Verdict::Empty => 4,
+/// What all have told. `mute` are the nodes that have not; `sum_up` says in sentences how it is with the cluster.
+fn together(
+    mut own: Status,
+    others: Vec<(String, Status)>,
+    mute: &[String],
+    sum_up: &dyn Fn(&mut ClusterStatus),
+) -> Status {
+    let redundancy = others.iter().map(|(_, status)| status).chain([&own]).filter_map(redundancy_of).min();
+    let views: Vec<&ClusterStatus> =
+        others.iter().filter_map(|(_, status)| status.cluster.as_ref()).collect();
+    let mut cluster = own.cluster.as_ref().map(|cluster| picture::merged(cluster, &views, mute));
+    if let Some(cluster) = &mut cluster {
+        sum_up(cluster);
+    }
+    let empty = own.counts.pools == 0 && others.iter().all(|(_, status)| status.counts.pools == 0);
+    total(&mut own, &others, cluster.as_ref(), mute);
+    // Who is away, and which pools no node serves, each node has said of what it saw; here it is said of the one picture.
+    let has_picture = cluster.is_some();
+    let is_said_anew = |issue: &Issue| has_picture && is_of_the_picture(issue);
+    let gone: Vec<&String> = {
+        let views = own.cluster.iter().chain(others.iter().filter_map(|(_, status)| status.cluster.as_ref()));
+        let nodes: Vec<_> = views.flat_map(|view| &view.nodes).collect();
+        let is_gone = |name: &&String| {
+            nodes.iter().any(|node| node.name == **name && node.state <= ClusterMemberState::Silent)
+        };
+        mute.iter().filter(is_gone).collect()
     };
-    if rank(a) <= rank(b) { a } else { b }
-}
-
-/// What all have told. `unknown` are the nodes that have not, each with its pools.
-fn together(mut own: Status, others: Vec<(String, Status)>, unknown: &[(String, Vec<String>)]) -> Status {
-    let mut worst = own.verdict;
+    let not_gone: Vec<String> = mute.iter().filter(|name| !gone.contains(name)).cloned().collect();
+    let (mut seen, kept): (Vec<Issue>, Vec<Issue>) = own.issues.into_iter().partition(is_said_anew);
+    own.issues = kept;
     for (name, other) in others {
-        worst = worse(worst, other.verdict);
         for issue in other.issues {
-            let same = |known: &&mut Issue| known.subject == issue.subject && known.detail == issue.detail;
-            match own.issues.iter_mut().find(same) {
-                // Whoever knows of it knows of what all nodes see, and it is there since the first of them saw it.
-                Some(known) => {
-                    known.since = known.since.into_iter().chain(issue.since).min();
-                    // Who knows of a line knows of nothing worse than that.
-                    let worst = known.severity.min(issue.severity);
-                    if known.severity != worst {
-                        (known.severity, known.acknowledged) = (worst, None);
-                    }
-                    if known.acknowledged.is_none() && issue.acknowledged.is_some() && issue.severity == worst
-                    {
-                        // It is taken back where it was said.
-                        (known.id, known.acknowledged) = (id_at(&name, &issue.id), issue.acknowledged);
-                    }
-                }
-                None => {
-                    let subject = of_node(&name, issue.subject);
-                    let id = id_at(&name, &issue.id);
-                    own.issues.push(Issue { id, subject, ..issue });
-                }
+            if is_said_anew(&issue) {
+                merge(&mut seen, &name, issue, |known, issue| {
+                    (&known.code, &known.subject) == (&issue.code, &issue.subject)
+                });
+            } else {
+                merge(&mut own.issues, &name, issue, |known, issue| {
+                    known.subject == issue.subject && known.detail == issue.detail
+                });
             }
         }
         for mut job in other.jobs {
             job.subject = format!("{} on node {name}", job.subject);
             own.jobs.push(job);
         }
-        own.counts = sum(own.counts, other.counts);
-        own.capacity_bytes += other.capacity_bytes;
-        own.free_bytes += other.free_bytes;
     }
-    let mut not_known = Vec::new();
-    for (name, pools) in unknown {
-        let (severity, detail) = if pools.is_empty() {
-            (Severity::Warning, "it does not answer; it has no pools".to_owned())
-        } else {
-            not_known.push(format!(
-                "node {name} does not answer: how it is with {} is not known",
-                pools.join(", ")
-            ));
-            let detail = format!(
-                "it does not answer; what is wrong with its pools ({}) is not shown",
-                pools.join(", ")
-            );
-            (Severity::Error, detail)
+    if let Some(cluster) = &cluster {
+        let mut told = health_rules::of_nodes_seen(cluster);
+        // Of those whose signs of life are heard of it is not known that they are away.
+        let is_silent_only = |issue: &Issue| {
+            issue.code == FindingCode::NodeAway.name()
+                && not_gone.iter().any(|name| issue.subject == format!("node {name}"))
         };
-        let todo = format!(
-            "Ask again; if that stays so, look at node {name} itself. `holdfast cluster status` says whether the others hear of it."
-        );
-        own.issues.push(issue(FindingCode::NodeSilent, severity, format!("node {name}"), detail, todo));
+        told.retain(|issue| !is_silent_only(issue));
+        told.extend(health_rules::of_unserved(cluster));
+        told.extend(health_rules::of_waiting_volumes(cluster));
+        own.issues.extend(told.into_iter().map(|issue| with_what_is_known(issue, &seen)));
     }
-    if !not_known.is_empty() {
-        worst = worse(worst, Verdict::Reduced);
-    }
+    own.issues.extend(not_gone.iter().map(|name| of_mute(name, cluster.as_ref())));
     health_rules::sort(&mut own.issues);
-    (own.verdict, own.summary) = headline(own.ready, worst == Verdict::Empty, worst, &own.issues);
-    if !not_known.is_empty() && own.verdict != Verdict::Unavailable {
-        own.summary = format!("UNKNOWN: {}.", not_known.join("; "));
-    }
+    let waits = cluster.as_ref().map(health_rules::waits).unwrap_or_default();
+    let pools = cluster.iter().flat_map(|cluster| &cluster.pools);
+    let not_known = health_rules::not_known(pools, mute);
+    let known = Known { ready: own.ready, empty, redundancy, waits: &waits, not_known: &not_known };
+    (own.verdict, own.summary) = health_rules::headline(&known, &own.issues);
+    (own.redundancy, own.cluster) = (redundancy, cluster);
     own
+}
+
+/// The worst redundancy of what a node has open; one of an earlier release says it by its verdict.
+fn redundancy_of(status: &Status) -> Option<RedundancyState> {
+    if status.redundancy.is_some() || !is_earlier(status) {
+        return status.redundancy;
+    }
+    match status.verdict {
+        Verdict::Unavailable => Some(RedundancyState::Unavailable),
+        Verdict::Reduced => Some(RedundancyState::Reduced),
+        Verdict::Restoring => Some(RedundancyState::Restoring),
+        Verdict::FullyRedundant => Some(RedundancyState::Full),
+        Verdict::Empty => None,
+    }
+}
+
+/// Whether a node is of a release that does not say which pools its totals are of.
+fn is_earlier(status: &Status) -> bool {
+    status.counted.is_empty() && status.counts.disks > 0
+}
+
+/// Whether an issue is said anew of what all nodes have told together.
+fn is_of_the_picture(issue: &Issue) -> bool {
+    let of_nodes = [FindingCode::NodeAway, FindingCode::QuorumThin];
+    health_rules::is_of_unserved(issue) || of_nodes.iter().any(|code| issue.code == code.name())
+}
+
+/// What nodes have in their books of an issue that is said anew.
+fn with_what_is_known(issue: Issue, seen: &[Issue]) -> Issue {
+    let known = seen.iter().find(|known| (&known.code, &known.subject) == (&issue.code, &issue.subject));
+    match known {
+        Some(known) => {
+            let acknowledged = known.acknowledged.clone().filter(|_| known.severity == issue.severity);
+            Issue { id: known.id.clone(), since: known.since, acknowledged, ..issue }
+        }
+        None => issue,
+    }
+}
+
+/// Takes what another node says up among what is said already.
+fn merge(into: &mut Vec<Issue>, name: &str, issue: Issue, is_same: impl Fn(&Issue, &Issue) -> bool) {
+    match into.iter_mut().find(|known| is_same(known, &issue)) {
+        // Whoever knows of it knows of what all nodes see, and it is there since the first of them saw it.
+        Some(known) => {
+            known.since = known.since.into_iter().chain(issue.since).min();
+            // Who knows of a line knows of nothing worse than that.
+            let worst = known.severity.min(issue.severity);
+            if known.severity != worst {
+                (known.severity, known.acknowledged) = (worst, None);
+            }
+            if known.acknowledged.is_none() && issue.acknowledged.is_some() && issue.severity == worst {
+                // It is taken back where it was said.
+                (known.id, known.acknowledged) = (id_at(name, &issue.id), issue.acknowledged);
+            }
+        }
+        None => {
+            let id = id_at(name, &issue.id);
+            let subject =
+                if is_of_the_picture(&issue) { issue.subject } else { of_node(name, issue.subject) };
+            into.push(Issue { id, subject, ..issue });
+        }
+    }
+}
+
+/// A node that has not answered, though it takes part as far as is known.
+fn of_mute(name: &str, cluster: Option<&ClusterStatus>) -> Issue {
+    let unknown = |pool: &&control_api::ClusterPool| {
+        pool.owner.as_deref() == Some(name) && pool.state == ClusterPoolState::Unknown
+    };
+    let pools = cluster.into_iter().flat_map(|cluster| &cluster.pools).filter(unknown);
+    let pools: Vec<&str> = pools.map(|pool| pool.name.as_str()).collect();
+    let (severity, detail) = if pools.is_empty() {
+        (Severity::Warning, "it does not answer; it has no pools".to_owned())
+    } else {
+        let pools = pools.join(", ");
+        (Severity::Error, format!("it does not answer; what is wrong with its pools ({pools}) is not shown"))
+    };
+    let todo = format!(
+        "Ask again; if that stays so, look at node {name} itself. `holdfast cluster status` says whether the others hear of it."
+    );
+    issue(FindingCode::NodeSilent, severity, format!("node {name}"), detail, todo)
+}
+
+/// The totals over all nodes: each pool once, as its last owner has told of it, and none that is not served by anybody as far as is known.
+fn total(own: &mut Status, others: &[(String, Status)], cluster: Option<&ClusterStatus>, mute: &[String]) {
+    let pools = || cluster.into_iter().flat_map(|cluster| &cluster.pools);
+    let mut counted: Vec<CountedPool> = Vec::new();
+    for pool in others.iter().map(|(_, status)| status).chain([&*own]).flat_map(|status| &status.counted) {
+        match counted.iter_mut().find(|known| known.pool == pool.pool) {
+            Some(known) if known.epoch < pool.epoch => *known = pool.clone(),
+            Some(_) => {}
+            None => counted.push(pool.clone()),
+        }
+    }
+    counted.retain(|pool| {
+        pools().all(|known| known.name != pool.pool || known.state == ClusterPoolState::Online)
+    });
+    counted.sort_by(|a, b| a.pool.cmp(&b.pool));
+    // A node of an earlier release says one figure for all that it has.
+    let earlier: Vec<(&str, &Status)> = others
+        .iter()
+        .map(|(name, status)| (name.as_str(), status))
+        .chain([(own.node.as_str(), &*own)])
+        .filter(|(_, status)| is_earlier(status))
+        .collect();
+    let is_counted = |pool: &control_api::ClusterPool| {
+        let by_earlier = |owner: &String| earlier.iter().any(|(name, _)| *name == owner.as_str());
+        counted.iter().any(|known| known.pool == pool.name) || pool.owner.as_ref().is_some_and(by_earlier)
+    };
+    let why = |pool: &control_api::ClusterPool| match (pool.state, &pool.owner) {
+        (ClusterPoolState::Unknown, Some(owner)) if mute.contains(owner) => {
+            format!("node {owner} does not answer")
+        }
+        (ClusterPoolState::Unknown, _) => "it is not known which node has it".to_owned(),
+        (ClusterPoolState::Online, Some(owner)) => format!("node {owner} has not told of it"),
+        _ => "no node serves it now".to_owned(),
+    };
+    let not = pools().filter(|pool| !is_counted(pool));
+    let not_counted = not.map(|pool| UncountedPool { pool: pool.name.clone(), why: why(pool) }).collect();
+    let sum = |of_pool: fn(&CountedPool) -> u64, of_earlier: fn(&Status) -> u64| -> u64 {
+        let earlier: u64 = earlier.iter().map(|(_, status)| of_earlier(status)).sum();
+        counted.iter().map(of_pool).sum::<u64>() + earlier
+    };
+    let disks = sum(|pool| pool.disks, |status| status.counts.disks);
+    let volumes = sum(|pool| pool.volumes, |status| status.counts.volumes);
+    let capacity = sum(|pool| pool.capacity_bytes, |status| status.capacity_bytes);
+    let free = sum(|pool| pool.free_bytes, |status| status.free_bytes);
+    let counts = others.iter().fold(own.counts, |counts, (_, status)| both(counts, status.counts));
+    own.counts = Counts { disks, volumes, ..counts };
+    (own.capacity_bytes, own.free_bytes) = (capacity, free);
+    (own.counted, own.not_counted) = (counted, not_counted);
 }
 
 /// The id of a finding of another node; none where it has none.
@@ -126,105 +251,22 @@ fn of_node(node: &str, subject: String) -> String {
     }
 }
 
-/// Pools, targets, LUNs and shares are in the configuration of all; what is in use, and open, each node counts of its own.
-fn sum(a: Counts, b: Counts) -> Counts {
+/// Pools, targets, LUNs and shares are in the configuration of all; what is in use, and open, each node counts of its own. Disks and volumes are counted
+/// with their pools.
+fn both(a: Counts, b: Counts) -> Counts {
     let luns = a.luns.max(b.luns);
     let shares = a.shares.max(b.shares);
     Counts {
         pools: a.pools.max(b.pools),
-        disks: a.disks + b.disks,
-        volumes: a.volumes + b.volumes,
         targets: a.targets.max(b.targets),
         luns,
         luns_online: luns.min(a.luns_online + b.luns_online),
         sessions: a.sessions + b.sessions,
         shares,
         shares_online: shares.min(a.shares_online + b.shares_online),
+        ..a
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn status(node: &str, verdict: &str, issues: Value) -> Status {
-        serde_json::from_value(json!({
-            "node": node, "version": "1", "uptime_seconds": 1, "ready": true, "verdict": verdict, "summary": "",
-            "issues": issues, "jobs": [], "capacity_bytes": 10, "free_bytes": 5, "io_engine": "", "pid": 1, "data_dir": "",
-            "counts": { "pools": 2, "disks": 2, "volumes": 1, "targets": 1, "luns": 3, "luns_online": 1, "sessions": 2 },
-        }))
-        .expect("a status")
-    }
-
-    fn all(own: Status, others: Vec<(String, Status)>, unknown: &[(String, Vec<String>)]) -> Status {
-        together(own, others, unknown)
-    }
-
-    #[test]
-    fn the_first_line_is_never_better_than_the_worst_node() {
-        let fine = || status("n1", "fully-redundant", json!([]));
-        let reduced = |severity: &str| {
-            let issue = json!([{ "severity": severity, "subject": "pool p2", "detail": "d", "todo": "" }]);
-            ("n2".to_owned(), status("n2", "reduced", issue))
-        };
-        let told = all(fine(), vec![reduced("error")], &[]);
-        assert_eq!(told.verdict, Verdict::Reduced);
-        assert!(told.summary.starts_with("REDUCED"), "{}", told.summary);
-        assert_eq!((told.counts.luns, told.counts.luns_online, told.counts.sessions), (3, 2, 4));
-        assert_eq!(told.capacity_bytes, 20);
-        let told = all(fine(), vec![reduced("critical")], &[]);
-        assert!(told.summary.starts_with("UNAVAILABLE"), "{}", told.summary);
-        let told = all(fine(), vec![("n2".into(), status("n2", "fully-redundant", json!([])))], &[]);
-        assert!(told.summary.starts_with("OK"), "{}", told.summary);
-    }
-
-    #[test]
-    fn what_is_not_known_is_not_called_fine() {
-        let fine = status("n1", "fully-redundant", json!([]));
-        let told = all(fine.clone(), Vec::new(), &[("n2".into(), vec!["p2".into()])]);
-        assert!(told.summary.starts_with("UNKNOWN: node n2"), "{}", told.summary);
-        assert_eq!(told.verdict, Verdict::Reduced);
-        let told = all(fine, Vec::new(), &[("n3".into(), Vec::new())]);
-        assert!(told.summary.starts_with("WARNING"), "{}", told.summary);
-    }
-
-    #[test]
-    fn what_both_say_is_said_once() {
-        let issues = json!([
-            { "severity": "warning", "subject": "pool p", "detail": "d", "todo": "" },
-            { "severity": "warning", "subject": "portal a", "detail": "e", "todo": "" },
-        ]);
-        let same = json!([{ "severity": "warning", "subject": "pool p", "detail": "d", "todo": "" }]);
-        let told = all(
-            status("n1", "fully-redundant", same),
-            vec![("n2".into(), status("n2", "fully-redundant", issues))],
-            &[],
-        );
-        let subjects: Vec<&str> = told.issues.iter().map(|issue| issue.subject.as_str()).collect();
-        assert_eq!(subjects, ["node n2, portal a", "pool p"]);
-    }
-
-    #[test]
-    fn an_acknowledgement_of_another_node_is_taken_back_there() {
-        let line = |known: bool, severity: &str| {
-            let who = known.then(|| json!({ "by": "a", "time": 5 }));
-            json!([{ "code": "node-away", "id": "1234", "severity": severity, "subject": "node n3", "detail": "d", "todo": "", "acknowledged": who }])
-        };
-        let status = |node: &str, issues| status(node, "fully-redundant", issues);
-        let told = |own, other| all(status("n1", own), vec![("n2".into(), status("n2", other))], &[]);
-        let said = |told: Status| (told.issues[0].id.clone(), told.issues[0].acknowledged.is_some());
-        let (open, known) = (line(false, "warning"), line(true, "warning"));
-        assert_eq!(said(told(open.clone(), open.clone())), ("1234".into(), false));
-        assert_eq!(said(told(open.clone(), known.clone())), ("n2:1234".into(), true));
-        assert_eq!(said(told(known.clone(), open.clone())), ("1234".into(), true));
-        assert_eq!(said(told(known.clone(), known)), ("1234".into(), true));
-        // Whichever of the two says it: it is as bad as the worse of them.
-        assert_eq!(told(open, line(false, "error")).issues[0].severity, Severity::Error);
-        for (own, other) in [("error", "warning"), ("warning", "error")] {
-            let told = told(line(own == "warning", own), line(other == "warning", other));
-            assert_eq!((told.issues[0].severity, &told.issues[0].acknowledged), (Severity::Error, &None));
-        }
-    }
-}
+mod tests;

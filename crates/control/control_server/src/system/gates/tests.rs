@@ -103,7 +103,7 @@ fn what_is_shared_as_before_stays_divided_as_it_is() {
 
 fn gates() -> Gates {
     let shards = SystemShards::start(Some(1)).expect("a shard");
-    Gates::new(shards, Arc::new(shard_runtime::SystemClock::new()))
+    Gates::new(shards, Arc::new(shard_runtime::SystemClock::new()), Arc::default())
 }
 
 /// A flow of LUN `a`, which has a limit of so many, and what of it goes at once and what waits.
@@ -168,4 +168,53 @@ async fn queues_are_made_without_a_shard() {
     let config = config(PolicyKind::Aggregated);
     gates.apply(&config);
     assert!(gates.disk(&config.luns[0]).is_some());
+}
+
+/// Volumes with GUIDs, as a cluster's are: `v` has 1, `w` has 2.
+fn of_cluster() -> Config {
+    let mut config = config(PolicyKind::Aggregated);
+    for lun in &mut config.luns {
+        lun.volume_guid = Some(Uuid::from_u128(if lun.volume == "v" { 1 } else { 2 }));
+    }
+    config
+}
+
+#[tokio::test]
+async fn two_nodes_divide_a_policy_as_one_would() {
+    let (one, two) = (gates(), gates());
+    let guid = Uuid::from_u128(1);
+    let mut held = Vec::new();
+    // Both have the configuration; `v` is served by the one, `w` by the other, and both volumes have more waiting than they may do.
+    for (gates, lun) in [(&one, 0), (&two, 2)] {
+        let config = of_cluster();
+        gates.apply(&config);
+        let flow = gates.disk(&config.luns[lun]).expect("it has a queue").flow("i").expect("it is there");
+        held.push((0..30).map(|_| flow.enter(qos_gate::Kind::Write, 1 << 20)).collect::<Vec<_>>());
+    }
+    let part = |gates: &Gates, volume: usize| gates.shared.lock().spanning[&guid].parts[volume].max_iops;
+    let tell = |from: &Gates, node, to: &Gates| {
+        from.exchange.says().borrow().iter().for_each(|message| to.exchange.hear(node, message));
+    };
+    let divide = || {
+        for (gates, number, other) in [(&one, 1, &two), (&two, 2, &one)] {
+            assert!(divide_now(&gates.shared, &gates.exchange, gates.clock.now().0));
+            tell(gates, number, other);
+        }
+    };
+    divide();
+    divide();
+    assert_eq!([part(&one, 0), part(&one, 1)], [part(&two, 0), part(&two, 1)], "both come to the same");
+    let (v, w) = (part(&one, 0).expect("a part"), part(&two, 1).expect("a part"));
+    assert_eq!(v + w, 1001, "each uses its own part, which add up to the policy's number");
+    assert!(v.abs_diff(w) <= 1, "{v} and {w}");
+    // The other's flows end: the first has all but what is kept.
+    held.pop();
+    divide();
+    divide();
+    assert!(part(&one, 0).expect("a part") > 960, "{:?}", part(&one, 0));
+    // They were served when the other node was heard last; now it is gone.
+    one.exchange.hear(2, two.exchange.says().borrow().first().expect("said"));
+    one.exchange.keep(|_| false);
+    assert!(divide_now(&one.shared, &one.exchange, one.clock.now().0));
+    assert!(part(&one, 0).expect("a part") > 960);
 }

@@ -38,6 +38,7 @@ use crate::backend::{
     Work,
 };
 use crate::data_dir::replace_file;
+use crate::system::units::SharedVirtualDisks;
 use directory::NodeUsers;
 use interfaces::MachineInterfaces;
 use pipes::Pipes;
@@ -95,6 +96,8 @@ pub struct Smb {
     guid: Uuid,
     view: Arc<NodeView>,
     in_effect: Arc<Mutex<InEffect>>,
+    /// Virtual disks that clients share.
+    disks: Arc<SharedVirtualDisks>,
     /// Nothing is served any more.
     stopped: AtomicBool,
     /// For each pool: who puts into effect what is wanted of it.
@@ -105,13 +108,14 @@ impl Smb {
     /// A service without listeners and shares. Nobody can log in when there are no `users`. Call on the control plane's
     /// runtime: remote procedure calls run on its threads.
     #[must_use]
-    pub fn new(
+    pub(super) fn new(
         shards: Arc<dyn ShardBackend>,
         clock: Arc<dyn Clock>,
         users: Option<Arc<Users>>,
         guid: Uuid,
         budget: Budget,
         queues: Arc<dyn Queues>,
+        disks: Arc<SharedVirtualDisks>,
     ) -> Self {
         let interfaces = Arc::new(MachineInterfaces::default());
         interfaces.look();
@@ -126,6 +130,7 @@ impl Smb {
             directory: Arc::new(NodeUsers(users.clone())),
             pipes: Arc::new(Pipes::new(view.clone(), runtime)),
             queues,
+            disks: disks.clone(),
             interfaces: interfaces.clone(),
             guid: Guid(guid.to_bytes_le()),
             record: view.clone(),
@@ -142,6 +147,7 @@ impl Smb {
             guid,
             view,
             in_effect,
+            disks,
             stopped: AtomicBool::new(false),
             turns: Mutex::default(),
         }
@@ -278,6 +284,7 @@ impl SmbBackend for Smb {
                 return Ok(Vec::new());
             }
             self.close_shares(pool, &wanted);
+            self.disks.keep(pool, &wanted.volumes).await;
             let unserved = self.open_volumes(pool, &wanted, &turn).await?;
             if !wanted.admit {
                 return Ok(Vec::new());
@@ -377,6 +384,7 @@ impl SmbBackend for Smb {
             let taken = turns.into_iter().map(|turn| tokio::time::timeout(TURNS_WAIT, turn.lock_owned()));
             let _turns = futures_util::future::join_all(taken).await;
             self.server.shutdown().await;
+            self.disks.stop().await;
             self.view.show(None);
             *self.in_effect.lock() = InEffect::default();
             Ok(())

@@ -144,6 +144,7 @@ impl Smb {
             let files = FileSystem::new(store, self.clock.clone(), Arc::new(SystemEntropy), options);
             let below = volume.clone();
             files.limit_space(move |from| below.can_hold_behind(from));
+            self.disks.serve(pool, &files, &volume);
             let served = ServedVolume { pool, handle: volume, files };
             if let Err(problem) = self.open_volume(wanted, &name, served, turn).await {
                 tracing::error!(volume = name, reason = problem.detail, "the volume's shares stay away");

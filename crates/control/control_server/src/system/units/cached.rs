@@ -1,26 +1,20 @@
 //! Write caches of units: what is written lies in memory and in an overflow file, and never reaches what the unit is made of.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use aligned_buffer::IoBuf;
-use block_device::{Device, Durability};
+use block_device::Device;
 use control_api::{Code, LunConfig, LunWriteCache, LunWriteCacheNow, Problem, WriteCachePlace, human_bytes};
-use file_store::{Access, FileKind, FileStore, OpenFile, OpenOptions, Share, StoreErrorKind};
+use file_store::{FileStore, Share};
 use scsi_disk::LogicalUnit;
 use uuid::Uuid;
 use write_cache::{Budget, Options, WriteCache};
 
-use super::SystemUnits;
-use crate::files;
+use super::{SystemUnits, overflow_file, same_volume};
+use crate::backend::{CacheRoom, VolumeHandle};
 
-/// What is shared of an overflow file.
-const OWNED: Share = Share { read: false, write: false, delete: false };
 /// What is shared of the file of a unit whose writes do not reach it: nobody changes what they are laid over.
 pub(super) const READ: Share = Share { read: true, write: false, delete: false };
-/// How often, and how many times, it is tried to remove an overflow file that a last write is under way to.
-const REMOVE_EVERY: Duration = Duration::from_millis(20);
-const REMOVE_TRIES: u32 = 250;
 
 /// How a unit's writes are kept.
 #[derive(Clone)]
@@ -55,7 +49,7 @@ impl Caching {
         let mut options = Options::ram(memory);
         let overflow = self.overflow_path();
         if let Some(path) = &overflow {
-            let file = begin_file(&**store, path).await?;
+            let file = overflow_file::begin(&**store, path).await?;
             // A slab that is written anew has a new place before its former one is free.
             let bytes =
                 self.wanted.overflow_bytes.unwrap_or_else(|| size.saturating_add(size / 4) + (64 << 20));
@@ -76,28 +70,8 @@ impl Caching {
     }
 
     fn overflow_path(&self) -> Option<String> {
-        let folder = self.wanted.overflow.as_ref()?.trim_end_matches('/');
-        Some(format!("{folder}/{}.overflow", self.lun.unwrap_or_default()))
+        Some(overflow_file::path_of(self.wanted.overflow.as_ref()?, self.lun.unwrap_or_default()))
     }
-}
-
-/// A new overflow file. What a former one held nobody knows how to find. Whatever has the name loses only that: it may be a hard link
-/// that a user of the folder has made, to a file whose content is to stay.
-async fn begin_file(store: &dyn FileStore, path: &str) -> Result<Arc<dyn OpenFile>, Problem> {
-    let (directory, name) = files::parent(store, path, true).await?;
-    match store.remove(directory, name).await {
-        Ok(()) => {}
-        Err(error) if error.kind() == StoreErrorKind::NotFound => {}
-        Err(error) => return Err(files::at(path)(error)),
-    }
-    let new = files::new(store, directory, FileKind::File).await.map_err(files::at(path))?;
-    let file = store.create(directory, name, new).await.map_err(files::at(path))?;
-    let options = OpenOptions { share: OWNED, ..OpenOptions::shared(Access::READ_WRITE) };
-    let file = store.open(file, options).await.map_err(files::at(path))?;
-    // Whether there is room is known now, and not when the first writes wait for it.
-    let tried = file.write(0, IoBuf::zeroed(write_cache::SLAB as usize).freeze(), Durability::Volatile).await;
-    tried.map_err(files::at(path))?;
-    Ok(file)
 }
 
 impl Cached {
@@ -119,29 +93,18 @@ impl Cached {
             waited: status.waited,
             refused: status.refused,
             problem: status.problem,
+            overflow_is_full: status.overflow_is_full,
+            wrote: Vec::new(),
         }
     }
 
-    /// Gives all of it up, and removes its overflow file: nobody uses it any more.
+    /// Gives all of it up, and removes its overflow file: nobody uses it any more. Waits for what is under way to that file.
     pub(super) async fn end(self, store: &dyn FileStore) {
         let Self { cache, overflow } = self;
+        cache.end().await;
         drop(cache);
-        let Some(path) = overflow else { return };
-        for _ in 0..REMOVE_TRIES {
-            match files::remove(store, &path).await {
-                // A batch is under way to it.
-                Err(problem) if problem.code == Code::InUse => shard_runtime::sleep(REMOVE_EVERY).await,
-                Ok(()) => return,
-                Err(problem) if problem.code == Code::NotFound => return,
-                Err(problem) => {
-                    tracing::warn!(
-                        path,
-                        problem = problem.detail,
-                        "the overflow file of a LUN was not removed"
-                    );
-                    return;
-                }
-            }
+        if let Some(path) = overflow {
+            overflow_file::remove(store, &path).await;
         }
     }
 }
@@ -178,7 +141,33 @@ impl SystemUnits {
     /// Write caches of units that keep writes from their files.
     pub(super) fn caches_now(&self) -> Vec<(String, LunWriteCacheNow)> {
         let state = self.state.lock();
-        let now = state.units.iter().map(|(name, entry)| Some((name.clone(), entry.disk.cache_now()?)));
+        let now = state.units.iter().map(|(name, entry)| {
+            let wrote = entry.unit.would_lose_writes();
+            Some((name.clone(), LunWriteCacheNow { wrote, ..entry.disk.cache_now()? }))
+        });
         now.flatten().collect()
+    }
+
+    /// What memory there is for write caches.
+    pub(super) fn cache_room_now(&self) -> CacheRoom {
+        CacheRoom { total_bytes: self.caches.total(), left_bytes: self.caches.left() }
+    }
+
+    /// The folder that is to be swept of overflow files before this LUN has its own there, and the LUNs that others in it may be of: with the
+    /// first of the folder since the volume was opened.
+    pub(super) fn to_be_swept(
+        &self,
+        lun: &LunConfig,
+        volume: &Arc<dyn VolumeHandle>,
+    ) -> Option<(String, BTreeSet<Uuid>)> {
+        let folder = |cache: &Option<LunWriteCache>| cache.as_ref()?.overflow.clone();
+        let wanted = folder(&lun.write_cache_in)?;
+        let state = self.state.lock();
+        let others = state.units.values().filter(|entry| same_volume(entry.volume.as_ref(), Some(volume)));
+        if others.into_iter().any(|entry| folder(&entry.identity.write_cache_in).as_ref() == Some(&wanted)) {
+            return None;
+        }
+        let known = state.config.as_ref()?.config.luns.iter().filter_map(|lun| lun.guid);
+        Some((wanted, known.chain(lun.guid).collect()))
     }
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 use aligned_buffer::{IoBuf, SharedBuf};
 use block_device::{BlockDevice, BlockErrorKind, BlockFuture, Device, Durability, Geometry};
 use control_api::{Code, LunConfig, LunFormat, LunWriteCacheNow, Problem};
-use file_store::{Access, FileId, FileStore, OpenFile};
+use file_store::{Access, FileId, FileStore, OpenFile, StoreFuture};
 use parking_lot::Mutex;
-use scsi_disk::{Backing, DeviceBacking, FileBacking, LogicalUnit, VolumeReservations};
+use scsi_disk::{Backing, DeviceBacking, FileBacking, LogicalUnit, ReservationStore, VolumeReservations};
 use vhdx::{Image, Memory, Mode};
 use write_cache::{Budget, FileBase};
 
@@ -52,6 +52,8 @@ pub(super) struct Source {
     name: String,
     /// How writes are kept from it, if they are.
     caching: Option<Caching>,
+    /// Of a disk that is no LUN: the file that its rows are found by.
+    rows_of: Option<FileId>,
 }
 
 /// The image of a unit, if it is made of one.
@@ -114,6 +116,30 @@ impl BlockDevice for Durably {
     }
 }
 
+/// Rows of a unit by its file.
+struct RowsOfFile {
+    rows: VolumeReservations,
+    file: FileId,
+}
+
+impl RowsOfFile {
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        [&smb_files::disk_rows(self.file)[..], key].concat()
+    }
+}
+
+impl ReservationStore for RowsOfFile {
+    fn load<'a>(&'a self, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
+        let key = self.key(key);
+        Box::pin(async move { self.rows.load(&key).await })
+    }
+
+    fn save<'a>(&'a self, key: &'a [u8], value: Option<Vec<u8>>) -> StoreFuture<'a, ()> {
+        let key = self.key(key);
+        Box::pin(async move { self.rows.save(&key, value).await })
+    }
+}
+
 impl Source {
     pub(super) fn of(
         lun: &LunConfig,
@@ -133,6 +159,38 @@ impl Source {
             block_size: lun.block_size,
             name: lun.name.clone(),
             caching: Caching::of(lun, caches),
+            rows_of: None,
+        }
+    }
+
+    /// The medium of a shared virtual disk, which is no LUN.
+    pub(super) fn shared(
+        volume: &Arc<dyn VolumeHandle>,
+        memory: Arc<dyn Memory>,
+        place: ImagePlace,
+        block_size: u32,
+        file: FileId,
+    ) -> Self {
+        Self {
+            store: volume.store(),
+            parentage: volume.parentage(),
+            memory,
+            path: place.path.clone(),
+            name: place.path.clone(),
+            image: Some(place),
+            block_size,
+            caching: None,
+            rows_of: Some(file),
+        }
+    }
+
+    /// Where the unit's rows are: a LUN's by its identity alone, which no other has. Copies of an image have one identity, and each has
+    /// reservations of its own.
+    pub(super) fn rows(&self) -> Arc<dyn ReservationStore> {
+        let rows = VolumeReservations(self.store.clone());
+        match self.rows_of {
+            None => Arc::new(rows),
+            Some(file) => Arc::new(RowsOfFile { rows, file }),
         }
     }
 
@@ -266,6 +324,11 @@ impl Disk {
         self.image.lock().clone()
     }
 
+    /// Bytes of the file of the image; 0 while it is not open.
+    pub(super) fn file_size(&self) -> u64 {
+        self.files.lock().first().map_or(0, |file| file.size())
+    }
+
     pub(super) fn problem(&self) -> Option<String> {
         self.problem.lock().clone()
     }
@@ -275,8 +338,16 @@ impl Disk {
         self.cached.lock().as_ref().map(|(cached, _)| cached.now())
     }
 
+    /// What keeps writes from it is given up from now on: nobody waits for room in it, and nothing is found there any more.
+    pub(super) fn cached_goes(&self) {
+        if let Some((cached, _)) = &*self.cached.lock() {
+            cached.cache.stop();
+        }
+    }
+
     /// Nobody uses it any more here; its files are held until [`Disk::let_go`].
     fn stops(&self) {
+        self.cached_goes();
         let cached = self.cached.lock().take();
         drop(cached);
         let stopped = self.image.lock().take();
@@ -373,7 +444,7 @@ async fn open_again(unit: &Arc<LogicalUnit>, source: &Source, disk: &Disk) {
         match source.open(&BTreeMap::new(), Some(file)).await {
             Ok(mut medium) => {
                 disk.is_of(&mut medium);
-                unit.attach(medium.backing, Arc::new(VolumeReservations(source.store.clone())));
+                unit.attach(medium.backing, source.rows());
                 tracing::info!(lun = source.name, "the image of a LUN is open again");
                 return;
             }

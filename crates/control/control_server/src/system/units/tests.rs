@@ -28,7 +28,7 @@ pub(super) fn lun(guid: Uuid) -> LunConfig {
 /// Puts a configuration in effect, each time a newer one.
 fn units_on(shards: Arc<SystemShards>) -> SystemUnits {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let gates = Arc::new(Gates::new(shards.clone(), clock.clone()));
+    let gates = Arc::new(Gates::new(shards.clone(), clock.clone(), Arc::default()));
     SystemUnits::new(shards, clock, gates, vhdx::unlimited(), write_cache::Budget::new(1 << 30))
 }
 

@@ -18,6 +18,7 @@ use crate::changes::Changes;
 use crate::error::{Result, refuse};
 use crate::file_system::{Core, is_durable};
 use crate::scan::Scan;
+use crate::share_mode::takes_part;
 use crate::watches::Watch;
 use smb_protocol::NtStatus;
 
@@ -38,6 +39,8 @@ pub struct Open {
     pub(crate) options: CreateOptions,
     pub(crate) caller: Caller,
     pub(crate) lease: Option<LeaseName>,
+    /// Whether it is the virtual disk in the file that is open, not its bytes.
+    pub(crate) disk: bool,
     /// The stream in the store, if the open may read or write.
     pub(crate) data: RwLock<Option<Arc<dyn OpenFile>>>,
     pub(crate) state: Mutex<OpenState>,
@@ -126,6 +129,7 @@ pub(crate) struct NewOpen {
     pub(crate) lease: Option<LeaseName>,
     pub(crate) holder: Option<Arc<dyn Holder>>,
     pub(crate) delete_on_close: bool,
+    pub(crate) disk: bool,
 }
 
 impl Open {
@@ -156,6 +160,7 @@ impl Open {
             options: new.options,
             caller: new.caller,
             lease: new.lease,
+            disk: new.disk,
             data: RwLock::new(None),
             state: Mutex::new(state),
             scan: tokio::sync::Mutex::new(None),
@@ -195,6 +200,17 @@ impl Open {
     #[must_use]
     pub fn share_access(&self) -> ShareAccess {
         self.share_access
+    }
+
+    /// Whether somebody has the virtual disk in its file open, this open or another one.
+    #[must_use]
+    pub fn is_of_shared_disk(&self) -> bool {
+        self.stream.is_empty() && self.node.state.lock().opens_of("").any(|open| open.disk)
+    }
+
+    /// Whether it has a right that share modes speak of.
+    pub(crate) fn uses_data(&self) -> bool {
+        takes_part(self.granted)
     }
 
     /// Whether it is a directory.

@@ -12,6 +12,8 @@ use crate::replay::LOCK_SEQUENCES;
 
 /// The version of the format; a newer one is not understood.
 const VERSION: u8 = 2;
+/// The version of an open of a shared virtual disk, of which earlier releases know nothing.
+const DISK_VERSION: u8 = 3;
 
 /// A persistent open at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) struct Row {
     pub(crate) timeout: Duration,
     pub(crate) lock_sequences: [u8; LOCK_SEQUENCES],
     pub(crate) share: String,
+    /// Of an open of a shared virtual disk: its initiator, zero for none.
+    pub(crate) disk: Option<Guid>,
     pub(crate) record: OpenRecord,
 }
 
@@ -34,13 +38,14 @@ impl Row {
             timeout: state.timeout,
             lock_sequences: state.sequence.locks(),
             share,
+            disk: open.disk.as_ref().map(|disk| disk.initiator.unwrap_or_default()),
             record,
         }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        w.u8(VERSION);
+        w.u8(if self.disk.is_some() { DISK_VERSION } else { VERSION });
         w.u64(self.id.persistent);
         w.u64(self.id.volatile);
         w.raw(&self.create_guid.0);
@@ -52,6 +57,9 @@ impl Row {
         w.u32(u32::try_from(self.timeout.as_millis()).unwrap_or(u32::MAX));
         w.raw(&self.lock_sequences);
         w.text(&self.share);
+        if let Some(initiator) = &self.disk {
+            w.raw(&initiator.0);
+        }
         w.raw(&self.record.encode());
         let mut bytes = w.finish();
         let check = byte_codec::crc32c(&bytes);
@@ -60,15 +68,16 @@ impl Row {
     }
 
     /// # Errors
-    /// When the row is damaged or of another version.
+    /// [`DecodeError::Unsupported`] for a whole row of a version that is not known, as of a newer release; any other when it is damaged.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (body, check) = bytes.split_last_chunk::<4>().ok_or(DecodeError::Truncated)?;
         if byte_codec::crc32c(body) != u32::from_le_bytes(*check) {
             return Err(DecodeError::Invalid("checksum"));
         }
         let mut r = Reader::new(body);
-        if r.u8()? != VERSION {
-            return Err(DecodeError::Invalid("version"));
+        let version = r.u8()?;
+        if version != VERSION && version != DISK_VERSION {
+            return Err(DecodeError::Unsupported(u32::from(version)));
         }
         let id = FileId { persistent: r.u64()?, volatile: r.u64()? };
         let create_guid = Guid(r.guid()?);
@@ -78,14 +87,18 @@ impl Row {
             1 => true,
             _ => return Err(DecodeError::Invalid("application version")),
         };
-        let version = (r.u64()?, r.u64()?);
-        let app = App { id: app_id, version: has_version.then_some(version) };
+        let instance = (r.u64()?, r.u64()?);
+        let app = App { id: app_id, version: has_version.then_some(instance) };
         let timeout = Duration::from_millis(u64::from(r.u32()?));
         let mut lock_sequences = [0; LOCK_SEQUENCES];
         lock_sequences.copy_from_slice(r.raw(LOCK_SEQUENCES)?);
         let share = r.text()?;
+        let disk = if version == DISK_VERSION { Some(Guid(r.guid()?)) } else { None };
         let record = OpenRecord::decode(r.raw(r.remaining())?)?;
-        Ok(Self { id, create_guid, app, timeout, lock_sequences, share, record })
+        if record.disk != disk.is_some() {
+            return Err(DecodeError::Invalid("record of a disk"));
+        }
+        Ok(Self { id, create_guid, app, timeout, lock_sequences, share, disk, record })
     }
 }
 
@@ -110,6 +123,7 @@ mod tests {
             timeout: Duration::from_millis(61_234),
             lock_sequences: [0x55; LOCK_SEQUENCES],
             share: "vmstore".to_owned(),
+            disk: None,
             record: OpenRecord {
                 file: StoreId(9),
                 parent: StoreId(10),
@@ -140,6 +154,7 @@ mod tests {
                 delete_on_close: true,
                 delete_pending: false,
                 position: 14,
+                disk: false,
             },
         }
     }
@@ -169,6 +184,18 @@ mod tests {
         Row { app: App::default(), record, ..row }
     }
 
+    #[test]
+    fn a_row_of_a_shared_disk_there_and_back() {
+        let row = sample();
+        let disk = Row { disk: Some(Guid([5; 16])), record: OpenRecord { disk: true, ..row.record }, ..row };
+        let bytes = disk.encode();
+        let image = format_images::kept("smb_open", u32::from(DISK_VERSION), &[("disk", bytes.clone())]);
+        assert_eq!(image.unwrap().bytes("disk"), bytes);
+        assert_eq!(Row::decode(&bytes), Ok(disk.clone()));
+        let mixed = Row { disk: None, ..disk };
+        assert!(Row::decode(&mixed.encode()).is_err(), "a record of a disk in a row of none");
+    }
+
     /// What earlier releases wrote: `docs/formats/README.md`.
     #[test]
     fn a_row_of_an_earlier_release_is_read() {
@@ -179,11 +206,11 @@ mod tests {
             assert_eq!(Row::decode(bytes), Ok(row.clone()), "{name}");
             assert_eq!(row.encode(), bytes, "{name}: what is written now is another version");
             let mut newer = bytes.to_vec();
-            newer[0] = VERSION + 1;
+            newer[0] = DISK_VERSION + 1;
             let end = newer.len() - 4;
             let check = byte_codec::crc32c(&newer[..end]).to_le_bytes();
             newer[end..].copy_from_slice(&check);
-            assert_eq!(Row::decode(&newer), Err(DecodeError::Invalid("version")), "{name}");
+            assert_eq!(Row::decode(&newer), Err(DecodeError::Unsupported(4)), "{name}");
         }
     }
 

@@ -2,6 +2,10 @@
 
 use control_api::{LunWriteCache, WriteCacheDiscard, WriteCachePlace};
 
+use smb_protocol::access::AccessMask;
+use smb_protocol::security::{SecurityDescriptor, Sid};
+use smb_security::{Level, Permission, Token};
+
 use super::losses::flush;
 use super::*;
 
@@ -74,6 +78,7 @@ async fn what_is_written_never_reaches_the_file_and_is_gone_with_the_unit() {
                 assert_eq!(flush(&device, &nexus).await.0, ScsiStatus::Good);
                 assert_eq!((get(&device, &nexus, 5).await, get(&device, &nexus, 7).await), (0x5a, 0));
                 let (name, now) = units.caches().remove(0);
+                assert_eq!(now.wrote, ["iqn.2026-01.io.holdfast:i"], "who loses it");
                 assert_eq!((name.as_str(), now.absorbed_writes, now.overflow_written_bytes), ("l", 2, 0));
                 let has_file = place != WriteCachePlace::Ram;
                 assert_eq!(overflow_files(&*store).await, usize::from(has_file));
@@ -116,6 +121,9 @@ async fn a_volume_that_goes_and_comes_back_has_nothing_of_what_was_written() {
         apply(&units, &config, gone()).await;
         assert_eq!(Arc::strong_count(&volume), 1, "nothing of the volume is held any more");
         assert_eq!(apply(&units, &config, served(&volume)).await, []);
+        let (status, sense) = flush(&device, &nexus).await;
+        let power_on = (ScsiStatus::CheckCondition, 6, 0x29);
+        assert_eq!((status, sense[2] & 15, sense[12]), power_on, "what it has read is not what there is");
         assert_eq!(get(&device, &nexus, 5).await, 0x11);
         assert_eq!(flush(&device, &nexus).await.0, ScsiStatus::CheckCondition, "it is told");
         assert_eq!(put(&device, &nexus, 5, 0x5b).await.0, ScsiStatus::Good);
@@ -170,6 +178,69 @@ async fn a_file_that_has_the_overflow_files_name_too_keeps_its_content() {
         apply(&units, &Config::default(), Vec::new()).await;
         let read = document.read(0, IoBuf::new(SECTOR as usize)).await.expect("read");
         assert_eq!((document.size(), &read[..]), (SECTOR, &[0x77; SECTOR as usize][..]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_may_use_its_folder_may_not_read_what_hosts_have_written() {
+    run(async {
+        let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
+        let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
+        base(&store, LunFormat::Raw).await;
+        let everybody = [Permission { sid: Sid::EVERYONE, level: Level::Full }];
+        let security = smb_security::folder(&everybody).encode();
+        let new = NewFile { kind: FileKind::Directory, attributes: Attributes::default(), security };
+        let folder = store.create(store.root(), "cache", new).await.expect("made");
+        let user = Token::new(Sid::NETWORK, Sid::NETWORK, &[], false);
+        let rights = async |file| {
+            let bytes = store.security(file).await.expect("a descriptor");
+            smb_security::maximal(&SecurityDescriptor::decode(&bytes).expect("sound"), &user)
+        };
+        assert_ne!(rights(folder).await, AccessMask::NONE);
+        let mut config = caching(WriteCachePlace::OwnDisk, LunFormat::Raw);
+        if let Some(cache) = &mut config.luns[0].write_cache_in {
+            cache.overflow = Some("/cache".to_owned());
+        }
+        assert_eq!(apply(&units, &config, served(&volume)).await, []);
+        let name = format!("{}.overflow", config.luns[0].guid.unwrap_or_default());
+        let file = store.lookup(folder, &name).await.expect("there").file;
+        assert_eq!(rights(file).await, AccessMask::NONE);
+        apply(&units, &Config::default(), Vec::new()).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn overflow_files_of_former_luns_go_when_the_volume_is_opened() {
+    run(async {
+        let units = units_on(SystemShards::start(Some(1)).expect("a shard"));
+        let store: Arc<dyn FileStore> = Arc::new(MemoryStore::new(1 << 30));
+        let volume: Arc<dyn VolumeHandle> = Arc::new(TestVolume::new(store.clone()));
+        base(&store, LunFormat::Raw).await;
+        let mut config = caching(WriteCachePlace::OwnDisk, LunFormat::Raw);
+        let others = Uuid::from_u128(0xb0b);
+        config.luns.push(LunConfig { guid: Some(others), ..LunConfig::new("m", "w", "/m") });
+        let (former, kept) =
+            (Uuid::from_u128(7), [format!("{others}.overflow"), "notes.overflow".to_owned()]);
+        let (folder, gone) = files::parent(&*store, &format!("/cache/of/{former}.overflow"), true)
+            .await
+            .map(|(folder, name)| (folder, name.to_owned()))
+            .expect("made");
+        for name in [&gone, &kept[0], &kept[1]] {
+            let new =
+                NewFile { kind: FileKind::File, attributes: Attributes::default(), security: Vec::new() };
+            store.create(folder, name, new).await.expect("made");
+        }
+        apply(&units, &config, served(&volume)).await;
+        assert!(store.lookup(folder, &gone).await.is_err(), "it is no LUN's");
+        for name in &kept {
+            assert!(store.lookup(folder, name).await.is_ok(), "{name}");
+        }
+        assert_eq!(overflow_files(&*store).await, 3, "and its own");
+        apply(&units, &Config::default(), Vec::new()).await;
+        assert_eq!(overflow_files(&*store).await, 2);
     })
     .await;
 }
