@@ -34,14 +34,14 @@ pub(super) fn files(context: &Context) -> Result {
     one(context, "sign", "files", |_, _| Ok(()))
 }
 
-/// Encrypted, with persistent handles: limits come and go, and the node is killed and started again, while the load goes on. Not at once: Linux
-/// gives up the write that it is just sending when a connection is reset, and under a limit there always is one.
+/// Encrypted, with persistent handles: the node is killed and started again as rounds of load begin, and then limits come and go. Not in the other
+/// order: Linux gives up the request that it is just sending when a connection is reset, and amid a round there often is one.
 pub(super) fn kill(context: &Context) -> Result {
     one(context, "seal,persistenthandles", "load", |node, guest| {
-        limits_come_and_go(node)?;
         node.crash_and_restart()?;
         guest.wait_for("PROGRESS")?;
-        node.crash_and_restart()
+        node.crash_and_restart()?;
+        limits_come_and_go(node)
     })
 }
 
