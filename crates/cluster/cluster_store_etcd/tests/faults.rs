@@ -304,7 +304,9 @@ fn a_member_that_is_away_or_stands_still_is_noticed_while_others_answer() {
     assert_eq!(answer(&store), [true, true, true]);
     etcd.kill(1);
     assert_eq!(answer(&store), [true, false, true]);
-    block_on(&runtime, store.transact(put("/a", "1"))).expect("the others go on");
+    // The one that was killed may have led: the others go on once they have elected another.
+    let goes_on = || block_on(&runtime, store.transact(put("/a", "1"))).is_ok();
+    assert!((0..30).any(|_| goes_on()), "the others go on");
     etcd.restart(1);
     etcd.wait_until_healthy();
     etcd.freeze(2);
