@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -49,6 +49,15 @@ pub(super) fn inside<T: Send>(namespace: &str, work: impl FnOnce() -> T + Send) 
         });
         thread.join().map_err(|_| failed("a thread in a namespace", namespace))?
     })
+}
+
+/// The namespace in which clients of these nodes are, with an address of its own.
+pub(super) fn clients(net: &Net) -> Result<String> {
+    let namespace = format!("{}-sw", net.0);
+    let mut address = command("ip");
+    address.args(["-n", &namespace, "address", "add", &format!("{BESIDE}/24"), "dev", "br0"]);
+    run(VERB, &address)?.ok("ip address add")?;
+    Ok(namespace)
 }
 
 /// What the thread is to do with its etcd.
@@ -145,6 +154,15 @@ pub(super) struct World {
 }
 
 impl Member {
+    /// A node with an empty data directory, on the machine of this number, that is down.
+    pub(super) fn new(folder: &Path, net: &Net, number: u16) -> Result<Self> {
+        let name = format!("n{number}");
+        let dir = folder.join(&name);
+        std::fs::create_dir_all(&dir)?;
+        let namespace = format!("{}-{name}", net.0);
+        Ok(Self { binary: binary()?, dir, name, namespace, process: None })
+    }
+
     fn start(&mut self, supervised: bool) -> Result {
         let mut serve = command("ip");
         serve.args(["netns", "exec", &self.namespace]).arg(&self.binary);
@@ -179,7 +197,7 @@ impl Member {
         Ok(pool["owner"].as_str().filter(|_| pool["state"] == "online").map(str::to_owned))
     }
 
-    fn wait_for_nodes(&self, count: usize) -> Result {
+    pub(super) fn wait_for_nodes(&self, count: usize) -> Result {
         Deadline::after(TAKEOVER).poll(&format!("{count} nodes"), || {
             let Ok(cluster) = self.cluster() else { return Ok(None) };
             let nodes = cluster["nodes"].as_array().cloned().unwrap_or_default();
@@ -267,7 +285,7 @@ impl Member {
         Ok(String::from_utf8_lossy(&std::fs::read(self.dir.with_extension("log"))?).into_owned())
     }
 
-    fn stop(&mut self) -> Result {
+    pub(super) fn stop(&mut self) -> Result {
         let Some(mut process) = self.process.take() else { return Ok(()) };
         process.signal("TERM")?;
         let status = process.wait(Deadline::after(VERB))?;
@@ -291,10 +309,7 @@ impl World {
         need("smbclient", "smbclient")?;
         need_root("network namespaces")?;
         let net = Net::of(&NODES.to_string(), "1")?;
-        let beside = format!("{}-sw", net.0);
-        let mut address = command("ip");
-        address.args(["-n", &beside, "address", "add", &format!("{BESIDE}/24"), "dev", "br0"]);
-        run(VERB, &address)?.ok("ip address add")?;
+        let beside = clients(&net)?;
         let ip: IpAddr = BESIDE.parse().map_err(|why| failed("address", why))?;
         let etcd = EtcdBeside::start(beside.clone(), ip, stores);
         let folder = context.folder.join("shelf");
@@ -324,8 +339,8 @@ impl World {
         units: &[String],
         supervised: bool,
     ) -> Result {
-        let dir = context.folder.join(format!("n{number}"));
-        std::fs::create_dir_all(&dir)?;
+        let mut member = Member::new(&context.folder, &self.net, number)?;
+        let dir = &member.dir;
         let ip = format!("10.99.0.{}", 10 + number);
         let access = self.etcd.with(|etcd| access(etcd))?;
         let (link, api) = (format!("{ip}:7400"), format!("{ip}:7401"));
@@ -338,9 +353,6 @@ impl World {
             config.push_str(&format!("\n[[disk]]\nid = \"{unit}\"\n"));
         }
         std::fs::write(dir.join("config.toml"), config)?;
-        let namespace = format!("{}-n{number}", self.net.0);
-        let name = format!("n{number}");
-        let mut member = Member { binary: binary()?, dir, name, namespace, process: None };
         member.start(supervised)?;
         self.nodes.push(member);
         Ok(())

@@ -54,6 +54,13 @@ pub const CASES: &[Case] = &[
         run: upgrade::run,
     },
     Case {
+        name: "one-to-three",
+        about: "a node that serves becomes a cluster of three, grows its pool over their disks, is paused, and loses a node for good, under load",
+        ci: true,
+        guest: false,
+        run: one_to_three::run,
+    },
+    Case {
         name: "cluster-demo",
         about: "three nodes with etcd on fenced disks: killed, stood still, killed with the supervisor; iSCSI and SMB go on elsewhere",
         ci: true,

@@ -71,7 +71,7 @@ pub enum Input {
     Done(PoolId, u64, Order),
     /// A pool cannot go on in this epoch.
     Failed(PoolId, u64, Failure),
-    /// An administrator moves a pool.
+    /// An administrator moves a pool. One that is moved to its owner is stopped, and opened again in the next epoch.
     Move(PoolId, NodeId),
     /// An administrator pauses the node, or drains it.
     Mode {

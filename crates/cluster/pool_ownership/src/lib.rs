@@ -14,7 +14,7 @@
 //!    │              ▼                                           ▼
 //!    │           Stop, at once ◄── Failed(Fenced) · owner changed · evicted · moved
 //!    │              │ nothing is on its way to a disk any more
-//!    └──────────────┴──► HandOver (moved): owner = the other node, e + 1
+//!    └──────────────┴──► HandOver (moved): owner = the other node, e + 1; or this one, which opens the pool anew
 //!
 //!   Joining ── members/ME, beats/ME ──► Member ── evicted ──► Leaving ── all pools idle ──► Over (then a new incarnation)
 //! ```

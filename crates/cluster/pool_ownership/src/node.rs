@@ -244,9 +244,7 @@ impl Node {
             Input::Done(pool, epoch, order) => self.done(pool, epoch, order, actions),
             Input::Failed(pool, epoch, failure) => self.failed(now, pool, epoch, failure),
             Input::Move(pool, to) => {
-                if let Some(pool) = self.pools.get_mut(&pool)
-                    && to != self.me
-                {
+                if let Some(pool) = self.pools.get_mut(&pool) {
                     pool.move_to = Some(to);
                 }
             }

@@ -318,6 +318,8 @@ pub trait PoolHandle: Send + Sync + 'static {
     fn drain(&self, guid: Uuid) -> Work<'_, ()>;
     /// Takes back that a member is to leave.
     fn keep(&self, guid: Uuid) -> Work<'_, ()>;
+    /// Says of which node of the cluster a member is.
+    fn set_node(&self, guid: Uuid, node: String) -> Work<'_, ()>;
     /// Takes an empty or lost member out.
     fn remove(&self, guid: Uuid) -> Work<'_, ()>;
     /// Gives up what a member held that is lost, and restores it elsewhere as far as there is room; ends when that has begun.

@@ -167,6 +167,28 @@ impl Pool {
         Ok(())
     }
 
+    /// Says of which node a disk is, when the pool does not know it so: copies and votes are spread over nodes from then on.
+    ///
+    /// # Errors
+    /// When there is no such disk.
+    pub async fn set_disk_node(&self, id: DiskId, node: &str) -> Result<(), PoolError> {
+        let _one = self.core.administering.lock().await;
+        {
+            let _one = self.core.voting.lock().await;
+            let record = self.core.meta.with_state(|state| state.disks.get(&id).cloned());
+            let mut record = record
+                .ok_or_else(|| PoolError::new(PoolErrorKind::NotFound, format!("there is no disk {id}")))?;
+            if record.node == node {
+                return Ok(());
+            }
+            node.clone_into(&mut record.node);
+            self.core.meta.commit(vec![Change::PutDisk(record)]).await?;
+        }
+        self.core.spread_metadata(0).await?;
+        self.core.balancer.tell_joined();
+        Ok(())
+    }
+
     /// Removes a disk that holds nothing any more (drain or retire it first).
     ///
     /// # Errors

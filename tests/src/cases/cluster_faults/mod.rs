@@ -1,26 +1,24 @@
 //! Everything that may happen to a cluster happens to three nodes in network namespaces, one or two things at a time, again and again:
 //! processes, cables, etcd, disks, orders of an administrator. Meanwhile two LUNs are written and read through all nodes, one on disks that all
 //! nodes share and are fenced from, one on the own disks of the nodes. No acknowledged write may be lost, hidden or overwritten by one that
-//! comes late (`registers.rs`); and when everything is over, all of it must be served again without help.
+//! comes late (`../registers.rs`); and when everything is over, all of it must be served again without help.
 
 mod faults;
-mod registers;
 pub(super) mod silent_disk;
 
 use std::path::Path;
-use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use block_conformance::Rng;
 
 use super::Context;
 use super::cluster::{failed, now};
-use super::failover::{Order, POOL, World, inside};
+use super::failover::{Order, POOL, World};
+use super::registers::{self, Registers};
 use crate::process::{Deadline, need, pause};
 use crate::{Result, ensure, note};
 
 use faults::{Fault, NODES, STORES};
-use registers::Registers;
 
 /// The pool on the nodes' own disks.
 const BUS: &str = "bus";
@@ -64,50 +62,18 @@ fn start(context: &Context, stores: usize) -> Result<(World, Vec<Registers>)> {
     Ok((world, named.map(|(name, urls)| Registers::new(name, urls)).collect()))
 }
 
-/// Writers and readers use the LUNs while something happens.
-fn under_load(world: &mut World, luns: &[Registers], happen: impl FnOnce(&mut World) -> Result) -> Result {
-    let namespace = world.clients();
-    let namespace = namespace.as_str();
-    std::thread::scope(|scope| {
-        let mut clients = Vec::new();
-        for lun in luns {
-            clients.push(scope.spawn(move || inside(namespace, || lun.write())));
-            for from in 0..2 {
-                clients.push(scope.spawn(move || inside(namespace, || lun.read(from))));
-            }
-        }
-        let happened = happen(world);
-        luns.iter().for_each(Registers::end);
-        // One that could not begin, or panicked, has tested nothing.
-        let ended: Result = clients.into_iter().try_for_each(joined);
-        happened.and(ended)
-    })
-}
-
-/// When everything is over: all of it is sound, and the same at all nodes.
+/// When everything is over: all of it is sound, and the same at all nodes. Copies that were made since may have been made of the wrong ones.
 fn finish(world: World, luns: &[Registers]) -> Result {
     at_the_end(&world)?;
-    let namespace = world.clients();
-    let namespace = namespace.as_str();
-    // Copies that were made since may have been made of the wrong ones.
-    std::thread::scope(|scope| {
-        let reads = luns.iter().map(|lun| scope.spawn(move || inside(namespace, || lun.read_back())));
-        let reads: Vec<_> = reads.collect();
-        reads.into_iter().try_for_each(|read| joined(read)?)
-    })?;
+    registers::read_back(&world.clients(), luns)?;
     world.finish()
 }
 
 pub(super) fn run(context: &Context) -> Result {
     need("iptables", "iptables")?;
     let (mut world, luns) = start(context, STORES)?;
-    under_load(&mut world, &luns, |world| happen(context, world, &luns))?;
+    registers::under_load(&world.clients(), &luns, || happen(context, &mut world, &luns))?;
     finish(world, &luns)
-}
-
-/// What a client came to that is a thread.
-fn joined<T>(client: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    client.join().unwrap_or_else(|_| Err(failed("a client", "panicked")))
 }
 
 /// Lets things happen, as long as there is time.

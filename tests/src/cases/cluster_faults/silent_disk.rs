@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::super::Context;
 use super::super::cluster::failed;
 use super::super::failover::World;
-use super::{BUS, finish, served, start, under_load};
+use super::super::registers::under_load;
+use super::{BUS, finish, served, start};
 use crate::process::Deadline;
 use crate::{Result, ensure, note};
 
@@ -30,10 +31,10 @@ fn owner(world: &World, not: &str) -> Result<Option<String>> {
 }
 
 pub(crate) fn run(context: &Context) -> Result {
-    let (mut world, luns) = start(context, 1)?;
-    under_load(&mut world, &luns, |world| {
-        served(world, &luns)?;
-        let first = Deadline::after(SAID).poll("an owner", || owner(world, ""))?;
+    let (world, luns) = start(context, 1)?;
+    under_load(&world.clients(), &luns, || {
+        served(&world, &luns)?;
+        let first = Deadline::after(SAID).poll("an owner", || owner(&world, ""))?;
         let at = world.nodes.iter().position(|node| node.name == first).unwrap_or_default();
         let disk = world.nodes[at].own_disk(0).display().to_string();
         world.nodes[at].ask_within(20, &["disk", "fault", &disk, "delay", "--delay-ms", NEVER])?;
@@ -41,14 +42,14 @@ pub(crate) fn run(context: &Context) -> Result {
             let said = world.nodes[at].ask_within(20, &["status", "--json"]).unwrap_or_default();
             Ok(said.contains("disk-silent").then_some(()))
         })?;
-        let next = Deadline::after(TAKEN).poll("another owner", || owner(world, &first))?;
+        let next = Deadline::after(TAKEN).poll("another owner", || owner(&world, &first))?;
         note!("     {first} had the pool, {next} has it");
         let log = world.nodes[at].log()?;
         for told in ["its pool is given up", "a pool does not stop"] {
             ensure(log.contains(told), || format!("the log of {first} does not say that {told}"))?;
         }
         // The supervisor has started it again, and its disk answers.
-        served(world, &luns)
+        served(&world, &luns)
     })?;
     finish(world, &luns)
 }

@@ -101,6 +101,8 @@ impl Node {
                 }
                 Run::Idle => {
                     if let Some(epoch) = owned.filter(|epoch| *epoch > pool.gave_up) {
+                        // It has come to where it was to go: the watch may tell so before the answer to the transaction does.
+                        pool.move_to = None;
                         pool.run = Run::Active { epoch, step: Some(Order::Fence) };
                         actions.push(Action::Pool(id, epoch, Order::Fence));
                     }

@@ -170,6 +170,27 @@ fn a_lost_answer_is_found_by_the_next_transaction() {
 }
 
 #[test]
+fn a_pool_that_is_moved_to_its_owner_is_stopped_and_opened_in_the_next_epoch() {
+    let mut cluster = Cluster::new(2);
+    cluster.run(1000);
+    let owner = cluster.holder().expect("owned");
+    let epoch = cluster.owner().epoch;
+    cluster.stuck = Some(Order::Stop);
+    cluster.feed(owner, Input::Move(POOL, id(owner)));
+    cluster.run(200);
+    assert!(!cluster.answers(owner), "it is being stopped");
+    assert_eq!(cluster.owner().epoch, epoch);
+    cluster.stuck = None;
+    cluster.feed(owner, Input::Done(POOL, epoch, Order::Stop));
+    cluster.run(200);
+    assert_eq!((cluster.holder(), cluster.owner().epoch), (Some(owner), epoch + 1));
+    assert!(cluster.answers(owner));
+    // Once only.
+    cluster.run(3000);
+    assert_eq!((cluster.holder(), cluster.owner().epoch), (Some(owner), epoch + 1));
+}
+
+#[test]
 fn a_move_stops_the_pool_before_it_is_handed_over() {
     let mut cluster = Cluster::new(2);
     cluster.run(1000);

@@ -100,6 +100,48 @@ impl Cluster {
             .todo("`holdfast node resume` lets another one take pools first; `holdfast node list` shows how they are."))
     }
 
+    /// Has a pool of this node stopped and opened again, in another epoch. Ends when that is its epoch; the pool is opened then.
+    ///
+    /// # Errors
+    /// When the pool is not this node's, or the node takes no pools now.
+    pub(crate) async fn reopen_pool(&self, pool: PoolId) -> Result<(), Problem> {
+        let owned = || {
+            let now = self.now();
+            let owner = now.owners.iter().find(|(id, _)| *id == pool).and_then(|(_, owner)| owner.clone());
+            owner.filter(|owner| owner.holder.is_some_and(|holder| holder.node == self.me))
+        };
+        let before = owned().map(|owner| owner.epoch);
+        for _ in 0..ASKED_MOST {
+            if before.is_none() {
+                break;
+            }
+            self.running
+                .read()
+                .await
+                .as_ref()
+                .ok_or_else(ended)?
+                .move_pool(pool, self.me)
+                .await
+                .map_err(|_| ended())?;
+            tokio::time::sleep(ASK_EVERY).await;
+            // One that is being stopped is not asked again: that would be for the time after.
+            while self
+                .now()
+                .pools
+                .iter()
+                .any(|here| here.pool == pool && here.order == cluster_node::Order::Stop)
+            {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            if owned().map(|owner| owner.epoch) > before {
+                return Ok(());
+            }
+        }
+        Err(Problem::new(Code::WrongState, "This node does not have the pool, or takes no pools now.").todo(
+            "`holdfast cluster status` says who has it; `holdfast node resume` lets a node take pools again.",
+        ))
+    }
+
     /// Moves a pool of this node to another one. Ends when that owns it.
     pub(crate) async fn move_pool(&self, pool: PoolId, to: &str) -> Result<(), Problem> {
         let number = self.number_of(to)?;

@@ -274,6 +274,10 @@ impl PoolHandle for Pool {
         self.member(guid, |member| member.state = DiskState::Online)
     }
 
+    fn set_node(&self, guid: Uuid, node: String) -> Work<'_, ()> {
+        self.member(guid, move |member| member.node = Some(node))
+    }
+
     fn remove(&self, guid: Uuid) -> Work<'_, ()> {
         self.state.lock().members.retain(|member| member.guid != guid);
         for disk in self.pools.machine.disks.lock().values() {

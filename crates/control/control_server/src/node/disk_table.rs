@@ -130,6 +130,11 @@ impl DiskTable {
         self.disks.lock().get_mut(id).map(change)
     }
 
+    /// Forgets a disk that has another name now.
+    pub(super) fn forget(&self, id: &str) {
+        self.disks.lock().remove(id);
+    }
+
     /// Forgets open handles.
     pub(super) fn close_all(&self) {
         self.disks.lock().values_mut().for_each(|known| known.open = None);

@@ -26,6 +26,7 @@ mod held_addresses;
 mod history;
 mod iscsi;
 mod known;
+mod lent_members;
 mod log_homes;
 mod log_places;
 mod lun_images;
@@ -138,6 +139,8 @@ pub struct Node {
     driven: AtomicBool,
     /// What the next opening of a pool by order is told.
     told: Mutex<BTreeMap<Uuid, OpenTold>>,
+    /// Disks that are to be lent to the cluster when their pool is opened the next time.
+    to_lend: Mutex<BTreeMap<Uuid, Vec<lent_members::Renamed>>>,
     /// Pools whose disks know a higher epoch than that in which they were to be opened by order.
     surpassed: Mutex<BTreeMap<Uuid, u64>>,
     /// Of open pools, those of their volumes whose names volumes of other pools of the cluster have, with these pools.
@@ -238,6 +241,7 @@ impl Node {
             nowhere_but_node: tokio::sync::Mutex::new(()),
             driven: AtomicBool::new(false),
             told: Mutex::default(),
+            to_lend: Mutex::default(),
             surpassed: Mutex::default(),
             names_elsewhere: Mutex::default(),
             cluster: OnceLock::new(),

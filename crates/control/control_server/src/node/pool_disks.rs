@@ -29,6 +29,10 @@ impl Node {
 
     /// Adds disks.
     pub async fn pool_add_disk(&self, pool: &str, mut request: AddDisk) -> Result<PoolDetail, Problem> {
+        if let Some(disk) = &request.disk {
+            let asks = format!("The pool takes disk {disk} over entirely, whatever is on it.");
+            self.lend_members(pool, disk, (disk, request.confirm.as_deref()), asks).await?;
+        }
         let _turns = self.turn_of_pool(pool).await?;
         let _taking = self.taking.lock().await;
         let (guid, handle) = self.pool(pool)?;
@@ -252,6 +256,12 @@ impl Node {
         disk: &str,
         mut request: ReplaceDisk,
     ) -> Result<Done, Problem> {
+        if let Some(with) = &request.with {
+            let asks = format!(
+                "Disk {disk} is given up: what it holds is restored elsewhere from other copies, and it leaves pool {pool}."
+            );
+            self.lend_members(pool, with, (disk, request.confirm.as_deref()), asks).await?;
+        }
         let _turns = self.turn_of_pool(pool).await?;
         let _taking = self.taking.lock().await;
         let (guid, handle) = self.pool(pool)?;

@@ -12,8 +12,8 @@ use super::bench_disk::TestDisk;
 use super::promises::{cut_power, open};
 use super::{Bench, DISK, SLAB, on_shard};
 use crate::{
-    DiskDescription, DiskId, DiskUse, NewDisk, Pool, PoolErrorKind, RepairParams, Resiliency, Space,
-    SpaceSpec,
+    DiskDescription, DiskId, DiskUse, NewDisk, OpenOptions, Pool, PoolErrorKind, RepairParams, Resiliency,
+    Space, SpaceSpec,
 };
 
 pub(super) async fn mirror(pool: &Pool, rows: u64) -> Arc<Space> {
@@ -430,5 +430,41 @@ fn a_disk_that_joins_has_slabs_as_soon_as_it_is_there() {
         let ((), joined) = futures_util::future::join(watch, joining).await;
         joined.expect("it joins");
         assert!(seen);
+    });
+}
+
+/// A pool of one machine that has become one of several: its first disks are known to be of one node from then on.
+#[test]
+fn copies_are_spread_over_the_nodes_that_disks_are_said_to_be_of() {
+    on_shard(async {
+        let mut bench = Bench::new(3);
+        let pool = bench.create().await;
+        for index in 3..5 {
+            bench.disks.push(Arc::new(TestDisk::new(DISK, Arc::clone(&bench.power))));
+            let description = DiskDescription { node: "n2".into(), ..DiskDescription::default() };
+            let new = NewDisk { device: bench.device(index), name: format!("n2:{index}"), description };
+            pool.add_disk(new, false, false).await.expect("add");
+        }
+        // Two of the first three are known to be of one node, the third is that of another one.
+        for (id, node) in [(0, "n1"), (1, "n1"), (2, "n2")] {
+            pool.set_disk_node(DiskId(id), node).await.expect("said");
+        }
+        let of = |id: u32| if id < 2 { "n1" } else { "n2" };
+        let disks = pool.status().disks;
+        assert!(disks.iter().all(|disk| disk.record.node == of(disk.record.id.0)), "{disks:?}");
+        assert!(pool.set_disk_node(DiskId(9), "n1").await.is_err());
+        let space = mirror(&pool, 4).await;
+        fill(&space, 4, 3).await;
+        pool.core.for_each_column(|_, place, row| {
+            let nodes: Vec<&str> =
+                row.column(place.column).copies().iter().map(|copy| of(copy.disk.id.0)).collect();
+            assert_eq!(nodes.iter().filter(|node| **node == "n1").count(), 1, "{nodes:?}");
+        });
+        let guid = pool.core.guid;
+        drop((space, pool));
+        let pool =
+            Pool::open(guid, bench.devices(), OpenOptions::default(), bench.surroundings.clone()).await;
+        let pool = pool.expect("open");
+        assert!(pool.status().disks.iter().all(|disk| disk.record.node == of(disk.record.id.0)));
     });
 }

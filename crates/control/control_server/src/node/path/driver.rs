@@ -94,6 +94,7 @@ impl NodeDriver {
         self.node.pools.lock().entry(turn.pool).or_default().name.clone_from(&config.name);
         turn.begin(Step::Take);
         self.node.expect_shares();
+        self.node.lend_as_ordered(turn.pool).await;
         self.node.take_back(turn.pool).await;
         self.node.look_for_members(turn.pool).await;
         let told = self.node.told.lock().get(&turn.pool).copied().unwrap_or_default();
@@ -138,6 +139,7 @@ impl NodeDriver {
         let told = self.node.told.lock().remove(&turn.pool).unwrap_or_default();
         match self.node.open_fenced(turn, epoch, disks, OpenTold { take_over: true, ..told }).await {
             Ok(Opened::Open(handle)) => {
+                self.node.place_members(turn.pool, &*handle).await;
                 self.node.took_over(turn.pool, &config.name, handle).await.map_err(|_| Failure::Trouble)
             }
             Ok(Opened::OldEpoch(known)) => {

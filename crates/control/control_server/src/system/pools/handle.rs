@@ -267,6 +267,13 @@ impl PoolHandle for SystemPool {
         })
     }
 
+    fn set_node(&self, guid: Uuid, node: String) -> Work<'_, ()> {
+        Box::pin(async move {
+            let id = self.id(guid)?;
+            self.at_home(move |pool| async move { pool.set_disk_node(id, &node).await }).await
+        })
+    }
+
     fn remove(&self, guid: Uuid) -> Work<'_, ()> {
         Box::pin(async move {
             // One that was given up may have left by itself.

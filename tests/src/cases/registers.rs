@@ -14,6 +14,7 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use iscsi_client::{Answer, Buffers, Command, Options, Session, Transfer};
@@ -21,7 +22,8 @@ use iscsi_protocol::{IscsiName, url::Url};
 use scsi_core::WireLun;
 use scsi_defs::request;
 
-use super::super::cluster::failed;
+use super::cluster::failed;
+use super::failover::inside;
 use crate::process::{Deadline, pause};
 use crate::{Outcome, Result};
 
@@ -196,7 +198,7 @@ impl Registers {
     }
 
     /// The writer, until [`Registers::end`].
-    pub(super) fn write(&self) {
+    fn write(&self) {
         let mut client = Client { of: self, port: WRITER, at: 0, session: None };
         let mut number = 0;
         while !self.stop.load(Ordering::Relaxed) {
@@ -229,7 +231,7 @@ impl Registers {
     }
 
     /// Reads all of them at each node, when nobody writes any more: each has one value.
-    pub(super) fn read_back(&self) -> Result {
+    fn read_back(&self) -> Result {
         for at in 0..self.urls.len() {
             let limit = Deadline::after(READ_BACK);
             let mut client = Client { of: self, port: LAST, at, session: None };
@@ -246,7 +248,7 @@ impl Registers {
     }
 
     /// A reader, until [`Registers::end`], which begins with a node and changes it from time to time by itself.
-    pub(super) fn read(&self, from: usize) {
+    fn read(&self, from: usize) {
         let mut client = Client { of: self, port: WRITER + 1 + from as u8, at: from, session: None };
         let mut number = 0;
         while !self.stop.load(Ordering::Relaxed) {
@@ -289,7 +291,7 @@ impl Registers {
     }
 
     /// Ends writers and readers.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
@@ -304,6 +306,38 @@ impl Registers {
         let wrong = self.wrong.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if wrong.is_empty() { Ok(()) } else { Err(Outcome::Fail(wrong.join("\n"))) }
     }
+}
+
+/// What a client came to that is a thread.
+fn joined<T>(client: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    client.join().unwrap_or_else(|_| Err(failed("a client", "panicked")))
+}
+
+/// Writers and readers in a namespace use the LUNs while something happens.
+pub(super) fn under_load(namespace: &str, luns: &[Registers], happen: impl FnOnce() -> Result) -> Result {
+    std::thread::scope(|scope| {
+        let mut clients = Vec::new();
+        for lun in luns {
+            clients.push(scope.spawn(move || inside(namespace, || lun.write())));
+            for from in 0..2 {
+                clients.push(scope.spawn(move || inside(namespace, || lun.read(from))));
+            }
+        }
+        let happened = happen();
+        luns.iter().for_each(Registers::end);
+        // One that could not begin, or panicked, has tested nothing.
+        let ended: Result = clients.into_iter().try_for_each(joined);
+        happened.and(ended)
+    })
+}
+
+/// All LUNs are read back by clients in a namespace, at each node.
+pub(super) fn read_back(namespace: &str, luns: &[Registers]) -> Result {
+    std::thread::scope(|scope| {
+        let reads = luns.iter().map(|lun| scope.spawn(move || inside(namespace, || lun.read_back())));
+        let reads: Vec<_> = reads.collect();
+        reads.into_iter().try_for_each(|read| joined(read)?)
+    })
 }
 
 #[cfg(test)]
