@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use cluster_store::keys::{NodeId, PoolId};
+use cluster_store::values::PoolDisks;
 use uuid::Uuid;
 
 /// What a node sees of the disks of pools.
@@ -50,10 +51,8 @@ pub struct NodeSight {
 pub struct PoolSight {
     /// The pool.
     pub pool: PoolId,
-    /// How many disks have a vote on its metadata.
-    pub voters: usize,
-    /// How many of them a node has to see.
-    pub needed: usize,
+    /// The disks that decide its metadata, as its owner has said.
+    pub disks: PoolDisks,
     /// What each node has said, also of those that are away.
     pub nodes: Vec<NodeSight>,
 }

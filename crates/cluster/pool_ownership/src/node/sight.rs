@@ -26,7 +26,7 @@ impl Node {
             };
             let said = self.view.sees.iter();
             let nodes = said.filter_map(|(node, (_, sees))| Some(of((node, sees.as_ref()?)))).collect();
-            PoolSight { pool: *pool, voters: disks.voters.len(), needed: disks.needed as usize, nodes }
+            PoolSight { pool: *pool, disks: disks.clone(), nodes }
         })
     }
 

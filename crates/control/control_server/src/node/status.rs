@@ -85,7 +85,8 @@ impl Node {
         issues.extend(pools.iter().flat_map(|pool| self.space_issues(pool, &volumes)));
         let todo = |pool: &Pool| {
             let known = || self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
-            self.under_way(pool.guid).or_else(known).unwrap_or_else(|| bring_back(&pool.name))
+            let start_others = || self.start_others(cluster.as_ref(), pool);
+            self.under_way(pool.guid).or_else(start_others).or_else(known).unwrap_or_else(|| bring_back(&pool.name))
         };
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());

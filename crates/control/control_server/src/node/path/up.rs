@@ -268,6 +268,7 @@ impl Node {
         self.note_used(turn.pool);
         self.settle_cluster_names_later(turn);
         self.look_at_addresses();
+        self.say_pool_disks();
         self.delete_leftovers().await;
         // Volumes of other pools may have waited for a log in this one.
         self.wake_entangled(turn.pool);
