@@ -91,7 +91,8 @@ fn a_pool_goes_only_where_its_disks_are_seen() {
     assert_eq!(plan(&[1, 2, 3], &[second]), [Move { pool: 0, from: 1, to: 3, why: Why::Home }]);
     // What can go goes, and to the lightest of those that can have it.
     let both = Pool { can: Some(vec![1, 3]), ..pool(1, 1, 40_000) };
-    let moves = plan(&[1, 2, 3], &[local(0), both, pool(2, 3, 500)]);
+    let there = Pool { can: Some(vec![3]), ..pool(2, 3, 500) };
+    let moves = plan(&[1, 2, 3], &[local(0), both, there]);
     assert_eq!(moves, [Move { pool: 1, from: 1, to: 3, why: Why::Load }]);
 }
 

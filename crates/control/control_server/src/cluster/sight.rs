@@ -76,8 +76,16 @@ impl Cluster {
     /// Who could serve a pool; none where its owner has not said which disks it needs.
     pub(super) fn takers_of(&self, now: &Status, pool: Uuid) -> Option<Takers> {
         let of = now.sights.iter().find(|of| of.pool.0 == pool)?;
-        let heard = |node| now.members.iter().any(|seen| seen.node == node && self.is_heard(seen));
-        Some(takers(of, heard))
+        let heard = |node: NodeId| now.members.iter().any(|seen| seen.node == node && self.is_heard(seen));
+        let mut told = takers(of, heard);
+        // One of an earlier release never says what it sees: it may see all.
+        let silent = now.members.iter().map(|seen| seen.node).filter(|node| of.nodes.iter().all(|of| of.node != *node));
+        told.can.extend(silent.filter(|node| heard(*node)));
+        told.can.sort();
+        if !told.can.is_empty() {
+            told.with_away.clear();
+        }
+        Some(told)
     }
 
     /// Whether a member takes pools now, as far as is known.
