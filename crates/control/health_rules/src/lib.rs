@@ -51,7 +51,10 @@ pub use shares::of_shares_of_nobody;
 pub use silence::{DiskAnswers, DiskWatch, SILENT_AFTER, Silent};
 pub use space::{no_room, of_fullness, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
-pub use unserved::{TAKES_AT_MOST, UnservedWatch, is_of_unserved, not_known, of_unserved, of_waiting_volumes, waits, why_waiting};
+pub use unserved::{
+    TAKES_AT_MOST, UnservedWatch, is_of_unserved, not_known, of_unserved, of_waiting_volumes, waits,
+    why_waiting,
+};
 pub use write_caches::of_write_caches;
 
 /// An issue of a rule, of which nothing is said yet.

@@ -112,7 +112,9 @@ fn with_away(pool: &ClusterPool) -> Option<String> {
 /// Whether a pool is merely being opened, or goes to where it will be: it is there again in a moment, and nobody has to do anything.
 fn is_on_its_way(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
     let is_late = pool.waits_seconds.is_some_and(|seconds| seconds >= TAKES_AT_MOST);
-    let comes = pool.state == ClusterPoolState::Moving || can_be_taken(cluster, pool) || is_started_again(cluster, pool);
+    let comes = pool.state == ClusterPoolState::Moving
+        || can_be_taken(cluster, pool)
+        || is_started_again(cluster, pool);
     !is_late && comes && pool.reason.is_none() && pool.with_away.is_empty()
 }
 
@@ -120,7 +122,8 @@ fn is_on_its_way(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
 fn is_started_again(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
     let is_owner = |node: &control_api::ClusterMember| pool.owner.as_ref() == Some(&node.name);
     let is_there = |node: &control_api::ClusterMember| node.state > ClusterMemberState::Silent;
-    pool.state == ClusterPoolState::Silent && cluster.nodes.iter().any(|node| is_owner(node) && is_there(node))
+    pool.state == ClusterPoolState::Silent
+        && cluster.nodes.iter().any(|node| is_owner(node) && is_there(node))
 }
 
 /// What is to be done: nothing while it takes no longer than it may.
@@ -214,7 +217,10 @@ pub fn not_known<'a>(pools: impl IntoIterator<Item = &'a ClusterPool>, mute: &[S
             // It was not noticed yet that they are gone, or they are there.
             let nodes = pool.disk_nodes.iter().filter(|node| mute.contains(node));
             told.extend(nodes.map(|node| {
-                format!("node {node} does not answer: whether the disks that it has of {} are there is not known", pool.name)
+                format!(
+                    "node {node} does not answer: whether the disks that it has of {} are there is not known",
+                    pool.name
+                )
             }));
         }
         if pool.state != ClusterPoolState::Unknown {

@@ -6,7 +6,8 @@ use uuid::Uuid;
 use crate::keys::{ClusterName, DiskId, Key, NodeId, PoolId};
 use crate::values::{
     Beat, Clients, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member,
-    Named, NodeEntry, NodePaths, NodePortal, NodeSees, Owner, PoolDisks, PoolVoter, PoolVolumes, Seats, TokenEntry, Value, ValueError, Vote,
+    Named, NodeEntry, NodePaths, NodePortal, NodeSees, Owner, PoolDisks, PoolVolumes, PoolVoter, Seats,
+    TokenEntry, Value, ValueError, Vote,
 };
 
 fn node(number: u16) -> NodeId {
@@ -218,10 +219,7 @@ fn a_pool_opens_with_as_many_voters_as_it_needs() {
     assert_eq!(disks.seen(|disk| *disk == Uuid::from_u128(7)), 0);
     // However many a node sees, what it says of them fits.
     let many = (0..100_000).map(Uuid::from_u128);
-    let sees = NodeSees::that_fits(
-        Incarnation(u64::MAX),
-        many,
-        (0..1000).map(|pool| PoolId(Uuid::from_u128(pool))),
-    );
+    let sees =
+        NodeSees::that_fits(Incarnation(u64::MAX), many, (0..1000).map(|pool| PoolId(Uuid::from_u128(pool))));
     back(&sees);
 }

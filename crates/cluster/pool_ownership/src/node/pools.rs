@@ -242,7 +242,10 @@ impl Node {
             // That life is over: who ended it has waited until its permit was, or knows that its process is.
             Some(false) => {
                 let mut turn = self.turn(now, pool, None)?;
-                if holder.node == self.me && self.is_up(now, self.me) && self.reach(self.me, pool) == Reach::Enough {
+                if holder.node == self.me
+                    && self.is_up(now, self.me)
+                    && self.reach(self.me, pool) == Reach::Enough
+                {
                     // Its own of the life before: the others wait for it, wherever they stand in line.
                     turn = std::time::Duration::ZERO;
                 } else if self.is_up(now, holder.node) {

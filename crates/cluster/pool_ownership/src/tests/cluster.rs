@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{
-    Beat, Incarnation, Member, NodeEntry, Owner, PoolDisks, PoolVoter, Value as _,
-};
+use cluster_store::values::{Beat, Incarnation, Member, NodeEntry, Owner, PoolDisks, PoolVoter, Value as _};
 use cluster_store::{Range, Revision, Snapshot, Step, StoreError, Transaction, Tree};
 
 use crate::{Action, BootTime, Input, Message, Node, Order, Settings, Sight, Timings};

@@ -63,7 +63,12 @@ impl Cluster {
         let is_served = |of: &ReadPool| of.owner.as_ref().is_some_and(|owner| of.served == Some(owner.epoch));
         let all_live = {
             let now = self.now();
-            read.pools.values().all(|of| of.owner.as_ref().is_some_and(|owner| lives(&now, owner)))
+            // One that is silent still counts as a member for a moment.
+            let heard =
+                |node: NodeId| now.members.iter().any(|seen| seen.node == node && self.is_heard(seen));
+            let is_there =
+                |owner: &Owner| lives(&now, owner) && owner.holder.is_some_and(|holder| heard(holder.node));
+            read.pools.values().all(|of| of.owner.as_ref().is_some_and(is_there))
         };
         if all_live && read.pools.values().all(is_served) {
             return Some(read);

@@ -79,7 +79,11 @@ impl Cluster {
         let heard = |node: NodeId| now.members.iter().any(|seen| seen.node == node && self.is_heard(seen));
         let mut told = takers(of, heard);
         // One of an earlier release never says what it sees: it may see all.
-        let silent = now.members.iter().map(|seen| seen.node).filter(|node| of.nodes.iter().all(|of| of.node != *node));
+        let silent = now
+            .members
+            .iter()
+            .map(|seen| seen.node)
+            .filter(|node| of.nodes.iter().all(|of| of.node != *node));
         told.can.extend(silent.filter(|node| heard(*node)));
         told.can.sort();
         if !told.can.is_empty() {
@@ -103,8 +107,10 @@ impl Cluster {
         let refused = |detail: String| Err(Problem::new(Code::WrongState, detail));
         let (sees, all, needed) = (seen.voters.len(), of.disks.voters.len(), of.disks.needed);
         let lacks = of.disks.voters.iter().filter(|voter| !seen.voters.contains(&voter.disk));
-        let lacks: Vec<&str> = lacks.map(|voter| voter.name.as_str()).filter(|name| !name.is_empty()).collect();
-        let lacks = if lacks.is_empty() { String::new() } else { format!(" It does not see {}.", lacks.join(", ")) };
+        let lacks: Vec<&str> =
+            lacks.map(|voter| voter.name.as_str()).filter(|name| !name.is_empty()).collect();
+        let lacks =
+            if lacks.is_empty() { String::new() } else { format!(" It does not see {}.", lacks.join(", ")) };
         if !seen.is_now {
             // It is heard of as soon as it has looked, and asked again until then.
             return Ok(());
@@ -135,9 +141,8 @@ impl Cluster {
         let is_taker = |node: &NodeId| {
             *node != owner && now.members.iter().any(|seen| seen.node == *node && self.takes(seen))
         };
-        let only = |pool: &Uuid| {
-            self.takers_of(&now, *pool).is_some_and(|takers| !takers.can.iter().any(is_taker))
-        };
+        let only =
+            |pool: &Uuid| self.takers_of(&now, *pool).is_some_and(|takers| !takers.can.iter().any(is_taker));
         let own = |pool: &Uuid| Self::owner_in(&now, *pool) == Some(owner);
         now.owners.iter().map(|(pool, _)| pool.0).filter(own).filter(only).collect()
     }
@@ -163,11 +168,7 @@ mod tests {
             is_enough: disks.len() >= needed as usize,
             has_failed: false,
         });
-        PoolSight {
-            pool: PoolId(id(9)),
-            disks: PoolDisks { voters, needed },
-            nodes: nodes.collect(),
-        }
+        PoolSight { pool: PoolId(id(9)), disks: PoolDisks { voters, needed }, nodes: nodes.collect() }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! How it is with the cluster, in sentences: who owns what, who is away, and what a further loss would do.
 
 use control_api::{
-    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, EtcdAlarm, EtcdAlarmKind,
-    many,
+    ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, EtcdAlarm,
+    EtcdAlarmKind, many,
 };
 
 /// All sentences. `runs_etcd`: the nodes run it themselves.
@@ -58,7 +58,9 @@ fn of_node(of: &ClusterStatus, node: &ClusterMember) -> String {
         ClusterMemberState::Draining if !stay.is_empty() => {
             let gives = if go.is_empty() { "is drained" } else { "gives its pools away" };
             let kept = names(stay.iter().map(|pool| pool.name.as_str()));
-            format!("Node {name} {gives}, and keeps {kept}: no node that takes pools sees enough of the disks.")
+            format!(
+                "Node {name} {gives}, and keeps {kept}: no node that takes pools sees enough of the disks."
+            )
         }
         ClusterMemberState::Draining => format!("Node {name} gives its pools away; it {what}."),
         ClusterMemberState::Silent => format!("Node {name} is not heard of; it {what}."),
@@ -210,10 +212,8 @@ mod tests {
         assert_eq!(told(std::slice::from_ref(&pool))[0], still);
         assert_eq!(told(&[])[0], "Node n1 has given its pools away, and takes none.");
         let moving = ClusterPool { state: ClusterPoolState::Moving, ..pool };
-        let unreadable = ClusterStatus {
-            store_unreadable: true,
-            ..cluster(&[moving], &[node(1, UP), node(2, AWAY)])
-        };
+        let unreadable =
+            ClusterStatus { store_unreadable: true, ..cluster(&[moving], &[node(1, UP), node(2, AWAY)]) };
         let alone = summary(&unreadable, true);
         assert!(alone.iter().any(|told| told.contains("Not served now: p")), "{alone:?}");
         assert!(alone.iter().any(|told| told.contains("etcd")), "{alone:?}");
@@ -232,10 +232,8 @@ mod tests {
         let drained = [node(1, ClusterMemberState::Draining), node(2, UP)];
         let told = summary(&cluster(&[only], &drained), false);
         assert!(told[0].starts_with("Node n1 is drained, and keeps p"), "{told:?}");
-        let shared = ClusterPool {
-            can_serve: Some(vec!["n1".into(), "n3".into()]),
-            ..pool(ClusterPoolState::Online)
-        };
+        let shared =
+            ClusterPool { can_serve: Some(vec!["n1".into(), "n3".into()]), ..pool(ClusterPoolState::Online) };
         let told = summary(&cluster(&[shared], &nodes), true);
         assert!(told.iter().any(|told| told.contains("take its pools over: 2 nodes can")), "{told:?}");
     }

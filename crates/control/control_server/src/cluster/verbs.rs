@@ -88,7 +88,9 @@ impl Cluster {
             others().any(|seen| seen.node == node && of(seen))
         };
         let on_the_way = |pool: &PoolId| Self::owner_in(&now, pool.0).is_none_or(gives);
-        if others().any(|seen| self.takes(seen)) || !(draining || now.owners.iter().any(|(pool, _)| on_the_way(pool))) {
+        if others().any(|seen| self.takes(seen))
+            || !(draining || now.owners.iter().any(|(pool, _)| on_the_way(pool)))
+        {
             return Ok(());
         }
         let detail = "No other node takes pools now: what is given away would be nobody's.";

@@ -94,7 +94,11 @@ impl Machine {
     /// The node with this data directory cannot open pools for now, or can again.
     pub fn refuse(&self, data: &Path, refuses: bool) {
         let mut refusing = self.refusing.lock();
-        if refuses { refusing.insert(data.to_owned()) } else { refusing.remove(data) };
+        if refuses {
+            refusing.insert(data.to_owned())
+        } else {
+            refusing.remove(data)
+        };
     }
 
     /// Puts something on a disk, as other software would.

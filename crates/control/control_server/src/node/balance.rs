@@ -369,8 +369,10 @@ mod tests {
 
     #[test]
     fn what_no_other_node_can_open_stays() {
-        let mut status =
-            status(&[("n1", "up"), ("n2", "up"), ("n3", "up")], &[("a", "n1", "online"), ("b", "n1", "online")]);
+        let mut status = status(
+            &[("n1", "up"), ("n2", "up"), ("n3", "up")],
+            &[("a", "n1", "online"), ("b", "n1", "online")],
+        );
         status.pools[0].can_serve = Some(vec!["n1".into()]);
         status.pools[1].can_serve = Some(vec!["n1".into(), "n3".into()]);
         let known = [pool("a", json!({ "home": ["n2"], "load": 9000 })), pool("b", json!({ "load": 9000 }))];

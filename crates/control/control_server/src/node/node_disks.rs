@@ -124,7 +124,9 @@ impl Node {
         let Some(cluster) = self.cluster.get() else { return BTreeMap::new() };
         let mut away: BTreeMap<String, usize> = BTreeMap::new();
         for member in &info.members {
-            let is_away = |node: &&String| *node != cluster.called() && (!cluster.is_up(node) || self.is_fresh_loss(info, node));
+            let is_away = |node: &&String| {
+                *node != cluster.called() && (!cluster.is_up(node) || self.is_fresh_loss(info, node))
+            };
             if let Some(node) = member.node.as_ref().filter(is_away) {
                 *away.entry(node.clone()).or_default() += 1;
             }
@@ -143,9 +145,10 @@ impl Node {
         let now = self.clock.now();
         let pools = self.pools.lock();
         let Some(slot) = pools.get(&info.guid) else { return false };
-        let missing = info.members.iter().filter(|member| {
-            member.node.as_deref() == Some(node) && member.state == DiskState::Missing
-        });
+        let missing = info
+            .members
+            .iter()
+            .filter(|member| member.node.as_deref() == Some(node) && member.state == DiskState::Missing);
         let since = missing.map(|member| slot.missing_since.get(&member.guid));
         // Those that nobody has looked at yet have just gone.
         since.fold(None, |fresh: Option<bool>, since| {

@@ -72,7 +72,10 @@ impl Node {
         disks.extend(voters.filter(|voter| busy.contains(voter.name.as_str())).map(|voter| voter.disk));
         let now = self.clock.now();
         let failed = self.sights.failed.lock();
-        let failed = failed.iter().filter(|(_, failed)| now.since(failed.since) < failed.wait).map(|(pool, _)| PoolId(*pool));
+        let failed = failed
+            .iter()
+            .filter(|(_, failed)| now.since(failed.since) < failed.wait)
+            .map(|(pool, _)| PoolId(*pool));
         Sight { disks, failed: failed.collect() }
     }
 
@@ -122,7 +125,8 @@ impl Node {
         } else {
             let (seen, now) = (self.seen_of(pool), self.clock.now());
             let mut failed = self.sights.failed.lock();
-            let times = failed.get(&pool).filter(|before| before.seen == seen).map_or(0, |before| before.times);
+            let times =
+                failed.get(&pool).filter(|before| before.seen == seen).map_or(0, |before| before.times);
             let wait = (LEFT_FOR * (1 << times.min(8))).min(LEFT_MOST);
             failed.insert(pool, Failed { seen, times: times + 1, since: now, wait });
         }

@@ -95,7 +95,9 @@ fn a_pool_whose_only_node_is_away_waits_for_it_and_loses_nothing() {
     first.kill();
     for node in [&second, &third] {
         comes("it is told where the disks are", || pool(node)["with_away"] == json!(["n1"]));
-        comes("nobody is said to serve it", || issues(node).iter().any(|issue| issue["code"] == "pool-unserved"));
+        comes("nobody is said to serve it", || {
+            issues(node).iter().any(|issue| issue["code"] == "pool-unserved")
+        });
         let told = issues(node);
         let text = Value::from(told.clone()).to_string();
         assert!(text.contains("its disks are with node n1, which is away"), "{text}");
@@ -103,7 +105,10 @@ fn a_pool_whose_only_node_is_away_waits_for_it_and_loses_nothing() {
         assert!(!text.contains("accept-loss") && !text.contains("pool forget"), "{text}");
         assert!(!text.contains("on its way"), "{text}");
         let status = node.get("/v1/status");
-        assert_eq!((&status["counts"]["luns_online"], &status["counts"]["shares_online"]), (&json!(0), &json!(0)));
+        assert_eq!(
+            (&status["counts"]["luns_online"], &status["counts"]["shares_online"]),
+            (&json!(0), &json!(0))
+        );
         assert_eq!((&status["counts"]["luns"], &status["counts"]["shares"]), (&json!(1), &json!(1)));
         let volumes = node.get("/v1/volumes");
         let volume = &volumes["items"][0];

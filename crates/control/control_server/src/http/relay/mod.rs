@@ -179,8 +179,12 @@ impl Asked {
             unanswered.push(Unanswered { node, detail });
         }
         // Of those that take part no more: what they had is theirs still where nobody has taken it.
-        for (node, what) in lasting.iter().flat_map(|what| self.remembered.nodes(what).into_iter().map(|node| (node, *what))) {
-            if told.iter().any(|(of, _)| *of == node) || unanswered.iter().any(|of: &Unanswered| of.node == node) {
+        for (node, what) in
+            lasting.iter().flat_map(|what| self.remembered.nodes(what).into_iter().map(|node| (node, *what)))
+        {
+            if told.iter().any(|(of, _)| *of == node)
+                || unanswered.iter().any(|of: &Unanswered| of.node == node)
+            {
                 continue;
             }
             let Some((at, items)) = self.remembered.of(&node, what) else { continue };

@@ -249,6 +249,7 @@ impl Node {
         if slot.reason.as_ref() != Some(&problem.detail) {
             tracing::error!(pool = pool.name, %problem, "pool can't be opened");
         }
+        slot.lacks_disks = problem.code == Code::NotEnoughDisks;
         (slot.reason, slot.todo) = (Some(problem.detail), problem.todo);
     }
 
