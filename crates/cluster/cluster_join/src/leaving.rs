@@ -166,6 +166,7 @@ async fn leave_once(
             Step::Delete(Key::Member(node).path(cluster)),
             Step::Delete(Key::Beat(node).path(cluster)),
             Step::Delete(Key::NodePaths(node).path(cluster)),
+            Step::Delete(Key::NodeSees(node).path(cluster)),
         ];
         let seats_key = Key::EtcdSeats.path(cluster);
         if revision != Revision(0) {

@@ -46,7 +46,7 @@ pub use incarnation::{IncarnationError, Incarnations, life_that_is_over};
 pub use life::{ClusterNode, NodeError, NodeOptions};
 pub use links::{Aside, Hears, LinkStatus, Round};
 pub use permit::{NodePermit, Permit};
-pub use pool_ownership::{BootTime, Failure, Order, Phase, Settings, Timings};
+pub use pool_ownership::{BootTime, Failure, NodeSight, Order, Phase, PoolSight, Settings, Sight, Timings};
 pub use remembered::forget;
 pub use status::{MemberState, PoolState, Status, StoreWentBack};
 pub use tls::{LinkTls, TlsError, is_of, node_name};

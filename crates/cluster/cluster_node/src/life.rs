@@ -9,7 +9,7 @@ use std::time::Duration;
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Incarnation, Member, Value as _};
 use cluster_store::{ClusterStore, Outcome, StoreError};
-use pool_ownership::{Action, BootTime, Input, Message, Node, Phase, RequestId, Timings};
+use pool_ownership::{Action, BootTime, Input, Message, Node, Phase, RequestId, Sight, Timings};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -64,6 +64,8 @@ pub struct NodeOptions {
     pub bus: String,
     /// It takes no pools at first.
     pub paused: bool,
+    /// What it sees of the disks of pools at first; none when that is not known, and it may see all.
+    pub sight: Option<Sight>,
     /// Where links of others arrive.
     pub listener: std::net::TcpListener,
     /// Its certificates.
@@ -92,6 +94,7 @@ pub enum NodeError {
 enum Command {
     Move(PoolId, NodeId),
     Mode { paused: bool, draining: bool },
+    Sight(Sight),
     Stop(oneshot::Sender<()>),
 }
 
@@ -146,6 +149,7 @@ impl ClusterNode {
             me: options.node,
             cluster: options.cluster,
             record,
+            sight: options.sight,
             timings: options.timings,
             incarnations: Arc::new(Mutex::new(options.incarnations)),
             store,
@@ -190,6 +194,14 @@ impl ClusterNode {
         self.commands.send(Command::Mode { paused, draining }).await.map_err(|_| NodeError::Ended)
     }
 
+    /// The node sees these disks of pools now. The next life of it begins with that, too.
+    ///
+    /// # Errors
+    /// When the node has ended.
+    pub async fn set_sight(&self, sight: Sight) -> Result<(), NodeError> {
+        self.commands.send(Command::Sight(sight)).await.map_err(|_| NodeError::Ended)
+    }
+
     /// Links that begin from now on show these certificates.
     pub fn set_tls(&self, tls: LinkTls) {
         self.links.set_tls(tls);
@@ -217,6 +229,7 @@ struct Work {
     me: NodeId,
     cluster: ClusterName,
     record: Member,
+    sight: Option<Sight>,
     timings: Timings,
     incarnations: Arc<Mutex<Incarnations>>,
     store: Arc<dyn ClusterStore>,
@@ -268,8 +281,10 @@ impl Work {
             sleep(WRITE_AGAIN).await;
             return true;
         };
-        let node = Node::new(self.me, self.cluster.clone(), record, self.timings, boot_time())
+        let mut node = Node::new(self.me, self.cluster.clone(), record, self.timings, boot_time())
             .with_beats_from(beats_from);
+        // Before it claims anything. It has nothing to do yet.
+        let _ = self.sight.clone().map(|sight| node.handle(boot_time(), Input::Sight(sight)));
         let pools = Pools::new(self.driver.clone(), events.clone(), Event::Report);
         let mut life = Life {
             node,
@@ -306,6 +321,10 @@ impl Work {
                     Command::Mode { paused, draining } => {
                         (self.record.paused, self.record.draining) = (paused, draining);
                         Some(Input::Mode { paused, draining })
+                    }
+                    Command::Sight(sight) => {
+                        self.sight = Some(sight.clone());
+                        Some(Input::Sight(sight))
                     }
                     Command::Stop(stopped) => {
                         // Nobody takes note of anything any more.
@@ -348,6 +367,10 @@ impl Work {
                     }
                     Some(Command::Mode { paused, draining }) => {
                         (self.record.paused, self.record.draining) = (paused, draining);
+                        None
+                    }
+                    Some(Command::Sight(sight)) => {
+                        self.sight = Some(sight);
                         None
                     }
                     Some(Command::Move(..)) => None,
@@ -487,6 +510,7 @@ impl Work {
             pools: life.pools.each().collect(),
             members: life.node.members().map(MemberState::seen).collect(),
             owners: life.node.owners().map(|(pool, owner)| (pool, owner.cloned())).collect(),
+            sights: life.node.sights().collect(),
             links: self.links.status(),
             trouble: None,
             went_back: self.seen.went_back(),

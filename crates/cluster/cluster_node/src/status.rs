@@ -3,7 +3,7 @@
 use cluster_store::Revision;
 use cluster_store::keys::{NodeId, PoolId};
 use cluster_store::values::{Member, Owner};
-use pool_ownership::{BootTime, Order, Phase};
+use pool_ownership::{BootTime, Order, Phase, PoolSight};
 
 use crate::links::LinkStatus;
 
@@ -61,6 +61,8 @@ pub struct Status {
     pub members: Vec<MemberState>,
     /// Who owns which pool, as it was last seen; none where that is not understood.
     pub owners: Vec<(PoolId, Option<Owner>)>,
+    /// Who sees what of the disks of pools, as far as it was said.
+    pub sights: Vec<PoolSight>,
     /// The other members, as far as links go.
     pub links: Vec<LinkStatus>,
     /// What it waits for, for people.

@@ -57,6 +57,7 @@ impl Scene {
             permit: cluster_node::NodePermit::default(),
             aside: cluster_node::Aside::none(),
             paused: false,
+            sight: None,
             listener: std::net::TcpListener::bind((address, port)).expect("bound"),
             tls: LinkTls::new(
                 authority.pem().as_bytes(),

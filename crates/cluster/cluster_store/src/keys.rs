@@ -118,6 +118,10 @@ pub enum Key {
     Home(PoolId),
     /// `pools/P/group`: [`Group`](crate::values::Group).
     Group(PoolId),
+    /// `pools/P/disks`: [`PoolDisks`](crate::values::PoolDisks).
+    PoolDisks(PoolId),
+    /// `sees/N`: [`NodeSees`](crate::values::NodeSees).
+    NodeSees(NodeId),
     /// `disks/D`: [`DiskPlace`](crate::values::DiskPlace).
     Disk(DiskId),
     /// `witness/C`: registration of an SMB witness client.
@@ -163,6 +167,8 @@ impl Key {
             Self::Clients(pool) => format!("pools/{pool}/clients"),
             Self::Home(pool) => format!("pools/{pool}/home"),
             Self::Group(pool) => format!("pools/{pool}/group"),
+            Self::PoolDisks(pool) => format!("pools/{pool}/disks"),
+            Self::NodeSees(node) => format!("sees/{node:05}"),
             Self::Disk(disk) => format!("disks/{}", disk.0),
             Self::SmbWitness(client) => format!("witness/{client}"),
             Self::Balancer => "jobs/balancer".into(),
@@ -198,6 +204,7 @@ impl Key {
             ["users", name] if plain(name) => Self::User((*name).to_owned()),
             ["members", number] => Self::Member(node(number)?),
             ["beats", number] => Self::Beat(node(number)?),
+            ["sees", number] => Self::NodeSees(node(number)?),
             ["pools", pool, what] => {
                 let pool = PoolId(Uuid::parse_str(pool).ok()?);
                 match *what {
@@ -207,6 +214,7 @@ impl Key {
                     "clients" => Self::Clients(pool),
                     "home" => Self::Home(pool),
                     "group" => Self::Group(pool),
+                    "disks" => Self::PoolDisks(pool),
                     _ => return None,
                 }
             }

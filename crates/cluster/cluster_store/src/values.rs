@@ -5,6 +5,7 @@
 
 mod entries;
 mod paths;
+mod sight;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ pub use entries::{
     MAX_SEATS, Named, NodeEntry, NodeOrder, NodeVerb, Seats, TokenEntry, VolumeName, WentBack,
 };
 pub use paths::{MAX_PORTALS, NodePaths, NodePortal, PoolVolumes};
+pub use sight::{NodeSees, PoolDisks, PoolVoter};
 
 /// The longest value of a type that is kept here, in bytes; chunks of the configuration are bytes of their own.
 pub const MAX_JSON: usize = 64 << 10;

@@ -13,6 +13,7 @@
 //!   weights smaller, and plans come to an end. A pool is moved at most once in a plan.
 //! * What has a home is moved there and nowhere else. While none of its homes can take it, it stays where it is.
 //! * What may not move (it is not as redundant as promised, for one) stays, and counts where it is.
+//! * A pool goes only to a node that sees its disks; home as well.
 //! * Nodes that take no pools get none, and what they have stays there unless it has a home elsewhere; a node that is drained gives its pools away by itself.
 
 use std::collections::BTreeMap;
@@ -34,11 +35,17 @@ pub struct Pool<P, N> {
     pub load: u64,
     /// Where it should be: the first of these that takes pools. Empty: anywhere.
     pub home: Vec<N>,
+    /// The nodes that can have it, as far as its disks go; none where that is not known, and all may.
+    pub can: Option<Vec<N>>,
     /// Whether it may be moved now.
     pub may_move: bool,
 }
 
-impl<P, N> Pool<P, N> {
+impl<P, N: PartialEq> Pool<P, N> {
+    fn can_be_at(&self, node: &N) -> bool {
+        self.can.as_ref().is_none_or(|can| can.contains(node))
+    }
+
     fn weight(&self) -> u64 {
         self.load.saturating_add(BASE)
     }
@@ -83,7 +90,7 @@ pub fn plan<P: Ord + Clone, N: Ord + Clone>(nodes: &[N], pools: &[Pool<P, N>]) -
     pools.sort_by(|a, b| a.pool.cmp(&b.pool));
     let mut moves = Vec::new();
     for pool in &mut pools {
-        let home = pool.home.iter().find(|home| nodes.contains(home)).cloned();
+        let home = pool.home.iter().find(|home| nodes.contains(home) && pool.can_be_at(home)).cloned();
         if let Some(home) = home.filter(|home| pool.may_move && *home != pool.owner) {
             moves.push(go(pool, home, Why::Home));
         }
@@ -111,16 +118,21 @@ fn relief<P, N: Ord + Clone>(nodes: &[N], pools: &[Pool<P, N>]) -> Option<(usize
         .map(|(node, weight)| (node, *weight))
         .collect();
     heaviest.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0)));
-    // It is enough to look at the lightest: whatever goes elsewhere relieves as much, and burdens a heavier one.
-    let (lightest, least) = heaviest.last().copied()?;
     heaviest.iter().find_map(|(from, weight)| {
         let movable = pools.iter().enumerate().filter(|(_, pool)| pool.may_move && pool.owner == **from);
-        let left =
-            |pool: &Pool<P, N>| weight.saturating_sub(pool.weight()).max(least.saturating_add(pool.weight()));
-        let (index, best) = movable.min_by_key(|(_, pool)| left(pool))?;
-        let gained = weight.checked_sub(left(best))?;
+        // For each pool it is enough to look at the lightest of those that can have it: whatever goes elsewhere relieves as much, and burdens a
+        // heavier one.
+        let with_target = movable.filter_map(|(index, pool)| {
+            let (to, least) = heaviest.iter().rev().copied().find(|(node, _)| pool.can_be_at(node))?;
+            Some((index, pool, to, least))
+        });
+        let left = |pool: &Pool<P, N>, least: u64| {
+            weight.saturating_sub(pool.weight()).max(least.saturating_add(pool.weight()))
+        };
+        let (index, best, to, least) = with_target.min_by_key(|(_, pool, _, least)| left(pool, *least))?;
+        let gained = weight.checked_sub(left(best, least))?;
         let differ = weight.saturating_sub(least) >= weight / PART;
-        (differ && gained > 0 && gained >= best.weight() / PART).then(|| (index, lightest.clone()))
+        (differ && gained > 0 && gained >= best.weight() / PART).then(|| (index, to.clone()))
     })
 }
 

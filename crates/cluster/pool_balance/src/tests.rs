@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn pool(pool: u32, owner: u8, load: u64) -> Pool<u32, u8> {
-    Pool { pool, owner, load, home: Vec::new(), may_move: true }
+    Pool { pool, owner, load, home: Vec::new(), can: None, may_move: true }
 }
 
 fn applied(pools: &[Pool<u32, u8>], moves: &[Move<u32, u8>]) -> Vec<Pool<u32, u8>> {
@@ -79,6 +79,21 @@ fn what_may_not_move_counts_where_it_is() {
     assert_eq!(plan(&[1, 2], &[away]), [], "not even home");
     let moves = plan(&[1, 2], &[held(0, 500), pool(1, 1, 0), pool(2, 1, 0)]);
     assert_eq!(moves.len(), 2);
+}
+
+#[test]
+fn a_pool_goes_only_where_its_disks_are_seen() {
+    let local = |n| Pool { can: Some(vec![1]), ..pool(n, 1, 40_000) };
+    assert_eq!(plan(&[1, 2], &[local(0), local(1)]), [], "nobody else can have them");
+    let away = Pool { home: vec![2], ..local(0) };
+    assert_eq!(plan(&[1, 2], &[away.clone()]), [], "not even its home");
+    let second = Pool { home: vec![2, 3], can: Some(vec![1, 3]), ..away };
+    assert_eq!(plan(&[1, 2, 3], &[second]), [Move { pool: 0, from: 1, to: 3, why: Why::Home }]);
+    // What can go goes, and to the lightest of those that can have it.
+    let both = Pool { can: Some(vec![1, 3]), ..pool(1, 1, 40_000) };
+    let there = Pool { can: Some(vec![3]), ..pool(2, 3, 500) };
+    let moves = plan(&[1, 2, 3], &[local(0), both, there]);
+    assert_eq!(moves, [Move { pool: 1, from: 1, to: 3, why: Why::Load }]);
 }
 
 #[test]

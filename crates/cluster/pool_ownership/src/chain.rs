@@ -22,6 +22,8 @@ pub(crate) enum Purpose {
         paused: bool,
         draining: bool,
     },
+    /// Says what this node sees of the disks of pools.
+    Sight,
     /// Takes a pool; from a node that is thereby evicted, or that is gone.
     Claim {
         pool: PoolId,

@@ -44,7 +44,10 @@
 //! 7. **A store that has gone back** (restored from a backup): revisions that a node has seen come again and mean something else. Each node learns
 //!    of it by its own chain, which nobody else writes, and which is then older than it left it; its life is over at once. The disks then judge
 //!    how far epochs have come ([`Failure::Behind`]): the next claim goes above what they know.
-//! 8. **Removed.** Who joins depends on its entry in `nodes/` as it was seen, and does not when that says that it was removed.
+//! 8. **Sight.** A node says which disks it sees, an owner which of them its pool needs. A pool is given only to a node that sees enough of them,
+//!    which the hand-over depends on; who sees none claims none, and who sees too few tries last, as what is known may be old. A paused or drained
+//!    node keeps what nobody else can open, and takes it again where that was given up in vain.
+//! 9. **Removed.** Who joins depends on its entry in `nodes/` as it was seen, and does not when that says that it was removed.
 //!
 //! # Why never two of them answer
 //!
@@ -90,6 +93,7 @@ mod node;
 mod permit;
 mod pool;
 mod settings;
+mod sight;
 #[cfg(test)]
 mod tests;
 mod time;
@@ -99,4 +103,5 @@ pub use chain::RequestId;
 pub use io::{Action, Failure, Flaws, Input, Message, Order};
 pub use node::{Node, Phase};
 pub use settings::{Settings, SettingsError, Timings};
+pub use sight::{NodeSight, PoolSight, Sight};
 pub use time::BootTime;

@@ -1,11 +1,12 @@
 //! One life of a node in its cluster: what it is told, and what it does about it.
 
 mod pools;
+mod sight;
 
 use std::collections::BTreeMap;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Incarnation, Member};
+use cluster_store::values::{Incarnation, Member, NodeSees};
 use cluster_store::{Found, Outcome, Revision, StoreError};
 
 use crate::chain::{Chain, Pending, Purpose, RequestId};
@@ -13,6 +14,7 @@ use crate::io::{Action, Flaws, Input, Message, Order};
 use crate::permit::{Permit, Promises};
 use crate::pool::{Pool, Run};
 use crate::settings::Timings;
+use crate::sight::Sight;
 use crate::time::BootTime;
 use crate::view::View;
 
@@ -54,6 +56,13 @@ pub struct Node {
     /// Since when the watch is behind what this node itself has done.
     behind: Option<BootTime>,
     mode: Option<(bool, bool)>,
+    /// What this node sees of the disks of pools; none while nobody has told.
+    pub(crate) sight: Option<Sight>,
+    /// What it has said of that, and what it is about to.
+    pub(crate) said: Option<NodeSees>,
+    saying: Option<NodeSees>,
+    /// It is not said again before this.
+    say_at: BootTime,
     /// The store is older than what it has said before.
     went_back: bool,
     /// No eviction for its own sake before this: the last one had no effect.
@@ -87,6 +96,10 @@ impl Node {
             has_view: false,
             behind: None,
             mode: None,
+            sight: None,
+            said: None,
+            saying: None,
+            say_at: BootTime(0),
             went_back: false,
             no_eviction_before: BootTime(0),
             wake: now,
@@ -249,6 +262,7 @@ impl Node {
                 }
             }
             Input::Mode { paused, draining } => self.mode = Some((paused, draining)),
+            Input::Sight(sight) => self.sight = Some(sight),
         }
     }
 
@@ -336,6 +350,7 @@ impl Node {
                 self.chain.member = self.chain.last;
                 self.mode = self.mode.filter(|mode| *mode != (paused, draining));
             }
+            Purpose::Sight => self.said = self.saying.take(),
             Purpose::Beat | Purpose::Evict(_) | Purpose::Claim { .. } => {}
             Purpose::HandOver { pool, .. } | Purpose::Release { pool, .. } => {
                 self.pools.entry(pool).or_default().move_to = None;
@@ -392,8 +407,10 @@ impl Node {
     fn undone(&mut self, now: BootTime, pending: Pending) {
         self.chain.undone(pending.id);
         let again = now.after(self.timings.beat_every);
-        if matches!(pending.purpose, Purpose::Evict(_)) {
-            self.no_eviction_before = again;
+        match pending.purpose {
+            Purpose::Evict(_) => self.no_eviction_before = again,
+            Purpose::Sight => self.say_at = again,
+            _ => {}
         }
         if let Purpose::Claim { pool, .. } | Purpose::HandOver { pool, .. } | Purpose::Release { pool, .. } =
             pending.purpose
@@ -433,11 +450,16 @@ impl Node {
             _ if self.chain.settled() => {
                 let mode = self.mode.filter(|mode| *mode != (self.record.paused, self.record.draining));
                 let mode = mode.map(|(paused, draining)| Purpose::Mode { paused, draining });
+                let sight = || self.unsaid().filter(|_| self.say_at <= now).map(|_| Purpose::Sight);
+                let mode = mode.or_else(sight);
                 mode.or_else(|| self.wanted(now)).or((beat_due <= now).then_some(Purpose::Beat))
             }
             _ => (beat_due <= now).then_some(Purpose::Beat),
         };
         let Some(purpose) = purpose else { return self.wake_at(now, beat_due) };
+        if purpose == Purpose::Sight {
+            self.saying = self.unsaid();
+        }
         let transaction = self.transaction(purpose);
         let id = self.chain.sent(now, purpose);
         self.last_sent = Some(now);

@@ -32,6 +32,8 @@ pub struct Settings {
     pub back_off: Duration,
     /// But never for longer than this.
     pub back_off_most: Duration,
+    /// A node that sees too few of a pool's disks tries to open it all the same after so long, if nobody else has: what is known of them may be old.
+    pub blind_after: Duration,
     /// A pool that has not stopped in so long may never: it is looked whether the node's process has to end, so that others can take its pools.
     pub stop_within: Duration,
     /// A node that was not asked anything for so long has stood still: what it heard before is no news.
@@ -55,6 +57,7 @@ impl Default for Settings {
             restart_grace: milliseconds(1000),
             back_off: milliseconds(1000),
             back_off_most: milliseconds(8000),
+            blind_after: Duration::from_secs(10),
             stop_within: Duration::from_secs(45),
             stand_still: milliseconds(1000),
         }

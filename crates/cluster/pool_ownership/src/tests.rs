@@ -3,3 +3,4 @@
 mod cluster;
 mod rules;
 mod settings;
+mod sight;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Beat, Home, Incarnation, Member, NodeEntry, Owner, Value};
+use cluster_store::values::{Beat, Home, Incarnation, Member, NodeEntry, NodeSees, Owner, PoolDisks, Value};
 use cluster_store::{Change, Found, Revision, Snapshot};
 
 use crate::time::BootTime;
@@ -50,6 +50,10 @@ pub(crate) struct View {
     pub(crate) beats: BTreeMap<NodeId, SeenBeat>,
     pub(crate) owners: BTreeMap<PoolId, SeenOwner>,
     pub(crate) homes: BTreeMap<PoolId, Home>,
+    /// The disks that pools need, as their owners have said.
+    pub(crate) disks: BTreeMap<PoolId, (Revision, PoolDisks)>,
+    /// What nodes see of them; none where that is not understood.
+    pub(crate) sees: BTreeMap<NodeId, (Revision, Option<NodeSees>)>,
     /// When the entries of nodes were changed, and whether they say that the node was removed.
     entries: BTreeMap<NodeId, (Revision, bool)>,
     /// When the last change of the membership was learned of.
@@ -65,6 +69,8 @@ impl View {
             beats: BTreeMap::new(),
             owners: BTreeMap::new(),
             homes: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            sees: BTreeMap::new(),
             entries: BTreeMap::new(),
             changed: BootTime(0),
         }
@@ -85,6 +91,8 @@ impl View {
         self.beats.retain(|node, _| there(Key::Beat(*node).path(&cluster)));
         self.owners.retain(|pool, _| there(Key::Owner(*pool).path(&cluster)));
         self.homes.retain(|pool, _| there(Key::Home(*pool).path(&cluster)));
+        self.disks.retain(|pool, _| there(Key::PoolDisks(*pool).path(&cluster)));
+        self.sees.retain(|node, _| there(Key::NodeSees(*node).path(&cluster)));
         self.entries.retain(|node, _| there(Key::Node(*node).path(&cluster)));
         for found in &snapshot.found {
             self.put(now, found);
@@ -130,6 +138,15 @@ impl View {
                 let removed = NodeEntry::decode(&found.value).is_ok_and(|entry| entry.removed);
                 self.entries.insert(node, (modified, removed));
             }
+            Some(Key::PoolDisks(pool)) if self.disks.get(&pool).is_none_or(|(seen, _)| *seen < modified) => {
+                match PoolDisks::decode(&found.value) {
+                    Ok(disks) => drop(self.disks.insert(pool, (modified, disks))),
+                    Err(_) => drop(self.disks.remove(&pool)),
+                }
+            }
+            Some(Key::NodeSees(node)) if self.sees.get(&node).is_none_or(|(seen, _)| *seen < modified) => {
+                self.sees.insert(node, (modified, NodeSees::decode(&found.value).ok()));
+            }
             Some(Key::Home(pool)) => {
                 if let Ok(home) = Home::decode(&found.value) {
                     self.homes.insert(pool, home);
@@ -154,6 +171,12 @@ impl View {
             Some(Key::Owner(pool)) if self.owners.get(&pool).is_some_and(|seen| seen.modified < revision) => {
                 self.owners.remove(&pool);
             }
+            Some(Key::PoolDisks(pool)) if self.disks.get(&pool).is_some_and(|(seen, _)| *seen < revision) => {
+                self.disks.remove(&pool);
+            }
+            Some(Key::NodeSees(node)) if self.sees.get(&node).is_some_and(|(seen, _)| *seen < revision) => {
+                self.sees.remove(&node);
+            }
             Some(Key::Home(pool)) => {
                 self.homes.remove(&pool);
             }
@@ -162,6 +185,11 @@ impl View {
             }
             _ => {}
         }
+    }
+
+    /// When a node said last what it sees; 0: it has not.
+    pub(crate) fn sees_of(&self, node: NodeId) -> Revision {
+        self.sees.get(&node).map_or(Revision(0), |(modified, _)| *modified)
     }
 
     /// When the entry of a node was changed last, by which it belongs to the cluster; 0: there is none.

@@ -29,6 +29,15 @@ pub struct ClusterPool {
     /// For how many seconds no node has served it, as far as the node that answers has seen; absent while one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_seconds: Option<u64>,
+    /// The nodes that give signs of life and see enough of its disks to serve it, also those that take no pools; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub can_serve: Option<Vec<String>>,
+    /// Where no node can serve it: the nodes that give no sign of life, and have disks of it that no other node sees.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with_away: Vec<String>,
+    /// The nodes that have disks of it, in a pool of disks of several nodes; as the node says that has it open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disk_nodes: Vec<String>,
     /// Its volumes, as far as they are known; none while it is served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<String>,
@@ -176,6 +185,9 @@ pub struct ClusterStatus {
     /// Members of etcd, as the node that answers has found them within the last seconds; none before it has looked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etcd: Vec<EtcdMemberStatus>,
+    /// How many members of etcd have a vote, where the nodes run it; absent while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd_voters: Option<u64>,
     /// Alarms of etcd that are in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etcd_alarms: Vec<EtcdAlarm>,

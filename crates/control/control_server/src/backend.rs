@@ -261,6 +261,10 @@ pub struct PoolInfo {
     pub epoch: u64,
     /// Its disks; `disk` is left for the node to fill in.
     pub members: Vec<PoolMember>,
+    /// Those of them that have a vote on its metadata.
+    pub voters: Vec<Uuid>,
+    /// How many of these open it, where the witness votes with them.
+    pub voters_needed: u32,
     /// Those of them that are not here and were given up: what they held is restored elsewhere, and they leave then.
     pub given_up: Vec<Uuid>,
     /// Its spaces.

@@ -188,7 +188,13 @@ impl Running {
                 node.open().await;
                 if let (Some(place), Some(membership), Some(driver)) = (place, membership, driver)
                     && let Err(problem) = place
-                        .start(membership, Arc::new(driver), node.clone(), node.clone(), node.qos_exchange())
+                        .start(
+                            membership,
+                            Arc::new(driver),
+                            node.clone(),
+                            node.clone(),
+                            (node.qos_exchange(), node.sight()),
+                        )
                         .await
                 {
                     tracing::error!(%problem, "the node does not take part in its cluster");

@@ -169,6 +169,7 @@ mod tests {
             store_went_back: None,
             store_unreadable: false,
             etcd: Vec::new(),
+            etcd_voters: None,
             etcd_alarms: Vec::new(),
             summary: Vec::new(),
             pools: Vec::new(),

@@ -117,6 +117,7 @@ mod tests {
             store_went_back: None,
             store_unreadable: false,
             etcd: members,
+            etcd_voters: None,
             etcd_alarms: alarms,
             summary: Vec::new(),
             pools: Vec::new(),

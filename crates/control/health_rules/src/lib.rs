@@ -53,6 +53,7 @@ pub use space::{no_room, of_fullness, of_promises};
 pub use stall::{RepairWatch, STALLED_AFTER};
 pub use unserved::{
     TAKES_AT_MOST, UnservedWatch, is_of_unserved, not_known, of_unserved, of_waiting_volumes, waits,
+    why_waiting,
 };
 pub use write_caches::of_write_caches;
 

@@ -53,8 +53,10 @@ impl UnservedWatch {
 
 /// Whether a node that is there can take the pool, as far as is known.
 fn can_be_taken(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
+    let sees = |name: &String| pool.can_serve.as_ref().is_none_or(|can| can.contains(name));
     let takes = |node: &control_api::ClusterMember| {
         node.state == ClusterMemberState::Up
+            && sees(&node.name)
             && (pool.state != ClusterPoolState::Silent || pool.owner.as_ref() != Some(&node.name))
     };
     !cluster.store_unreadable && cluster.nodes.iter().any(takes)
@@ -66,6 +68,9 @@ fn whereabouts(cluster: &ClusterStatus, pool: &ClusterPool, reason: Option<&str>
     let is_up = |name: &str| {
         cluster.nodes.iter().any(|node| node.name == name && node.state > ClusterMemberState::Silent)
     };
+    if let Some(with) = with_away(pool) {
+        return format!("is served by no node: its disks are with {with}");
+    }
     match (pool.state, pool.owner.as_deref(), pool.from.as_deref(), reason) {
         (ClusterPoolState::Moving, Some(owner), _, Some(why)) => {
             format!("is with node {owner}, which could not open it when it last tried ({why})")
@@ -88,8 +93,37 @@ fn whereabouts(cluster: &ClusterStatus, pool: &ClusterPool, reason: Option<&str>
         }
         (_, _, Some(from), None) if taken => format!("is on its way from {from} to another node"),
         (_, _, None, None) if taken => "has no node now, and is on its way to one".to_owned(),
+        _ if pool.can_serve.as_ref().is_some_and(Vec::is_empty) => {
+            "has no node now, as none sees enough of its disks".to_owned()
+        }
         _ => "has no node now, and none can take it".to_owned(),
     }
+}
+
+/// The nodes that are away with the pool's disks, as the end of a sentence; none where there is no such node.
+fn with_away(pool: &ClusterPool) -> Option<String> {
+    match pool.with_away.as_slice() {
+        [] => None,
+        [node] => Some(format!("node {node}, which is away")),
+        nodes => Some(format!("nodes {}, which are away", nodes.join(", "))),
+    }
+}
+
+/// Whether a pool is merely being opened, or goes to where it will be: it is there again in a moment, and nobody has to do anything.
+fn is_on_its_way(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
+    let is_late = pool.waits_seconds.is_some_and(|seconds| seconds >= TAKES_AT_MOST);
+    let comes = pool.state == ClusterPoolState::Moving
+        || can_be_taken(cluster, pool)
+        || is_started_again(cluster, pool);
+    !is_late && comes && pool.reason.is_none() && pool.with_away.is_empty()
+}
+
+/// Whether the process that had the pool has ended, and its node has begun anew: it takes the pool back as soon as it sees enough of it.
+fn is_started_again(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
+    let is_owner = |node: &control_api::ClusterMember| pool.owner.as_ref() == Some(&node.name);
+    let is_there = |node: &control_api::ClusterMember| node.state > ClusterMemberState::Silent;
+    pool.state == ClusterPoolState::Silent
+        && cluster.nodes.iter().any(|node| is_owner(node) && is_there(node))
 }
 
 /// What is to be done: nothing while it takes no longer than it may.
@@ -97,10 +131,14 @@ fn todo(cluster: &ClusterStatus, pool: &ClusterPool) -> String {
     let is_late = pool.waits_seconds.is_some_and(|seconds| seconds >= TAKES_AT_MOST);
     let moves = pool.state == ClusterPoolState::Moving;
     match &pool.owner {
+        _ if !pool.with_away.is_empty() => {
+            let nodes = pool.with_away.join(", ");
+            format!("Bring {nodes} back: what the pool holds is there, and it is served again by itself then. `holdfast cluster status` shows who is away.")
+        }
         _ if pool.reason.is_some() => {
             "It is tried again by itself; `holdfast status` of the node that tries says what is in its way.".to_owned()
         }
-        _ if !moves && !can_be_taken(cluster, pool) => {
+        _ if !moves && !can_be_taken(cluster, pool) && !is_started_again(cluster, pool) => {
             "Start the nodes that are away, or resume those that are paused: `holdfast cluster status` names them.".to_owned()
         }
         Some(owner) if is_late && moves => format!(
@@ -117,26 +155,36 @@ fn unserved(cluster: &ClusterStatus) -> impl Iterator<Item = &ClusterPool> {
     cluster.pools.iter().filter(|pool| pool.is_unserved())
 }
 
+/// How bad it is: clients wait for a moment, or until somebody does something.
+fn severity(cluster: &ClusterStatus, pool: &ClusterPool) -> Severity {
+    if is_on_its_way(cluster, pool) { Severity::Warning } else { Severity::Critical }
+}
+
 /// Pools that no node serves: nothing of them can be read or written now, also where that is over in a moment.
 pub fn of_unserved(cluster: &ClusterStatus) -> Vec<Issue> {
     let told = |pool: &ClusterPool| {
         let place = whereabouts(cluster, pool, pool.reason.as_deref());
         let detail = format!("it {place}: its volumes wait");
         let subject = format!("pool {}", pool.name);
-        issue(FindingCode::PoolUnserved, Severity::Critical, subject, detail, todo(cluster, pool))
+        issue(FindingCode::PoolUnserved, severity(cluster, pool), subject, detail, todo(cluster, pool))
     };
     unserved(cluster).map(told).collect()
+}
+
+/// Why the volumes of a pool that no node serves wait.
+#[must_use]
+pub fn why_waiting(cluster: &ClusterStatus, pool: &ClusterPool) -> String {
+    format!("{WAITS_FOR}{}, which {}", pool.name, whereabouts(cluster, pool, None))
 }
 
 /// The volumes of those pools, as far as they are known.
 pub fn of_waiting_volumes(cluster: &ClusterStatus) -> Vec<Issue> {
     let told = |pool: &ClusterPool| {
-        let place = whereabouts(cluster, pool, None);
-        let detail = format!("{WAITS_FOR}{}, which {place}", pool.name);
+        let detail = why_waiting(cluster, pool);
         let of = |volume: &String| {
             let subject = format!("volume {volume}");
             let todo = "It is open again when its pool is.";
-            issue(FindingCode::VolumeClosed, Severity::Critical, subject, detail.clone(), todo)
+            issue(FindingCode::VolumeClosed, severity(cluster, pool), subject, detail.clone(), todo)
         };
         pool.volumes.iter().map(of).collect::<Vec<_>>()
     };
@@ -164,7 +212,20 @@ pub fn waits(cluster: &ClusterStatus) -> Vec<String> {
 pub fn not_known<'a>(pools: impl IntoIterator<Item = &'a ClusterPool>, mute: &[String]) -> Vec<String> {
     let mut of_nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut told = Vec::new();
-    for pool in pools.into_iter().filter(|pool| pool.state == ClusterPoolState::Unknown) {
+    for pool in pools {
+        if pool.state == ClusterPoolState::Online {
+            // It was not noticed yet that they are gone, or they are there.
+            let nodes = pool.disk_nodes.iter().filter(|node| mute.contains(node));
+            told.extend(nodes.map(|node| {
+                format!(
+                    "node {node} does not answer: whether the disks that it has of {} are there is not known",
+                    pool.name
+                )
+            }));
+        }
+        if pool.state != ClusterPoolState::Unknown {
+            continue;
+        }
         match pool.owner.as_ref().filter(|owner| mute.contains(owner)) {
             Some(owner) => of_nodes.entry(owner).or_default().push(&pool.name),
             None => told.push(format!("how it is with {} is not known", pool.name)),

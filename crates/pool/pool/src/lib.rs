@@ -129,4 +129,5 @@ pub use pool_format::{
 pub use scrub::ScrubStatus;
 pub use spaces::SpaceSpec;
 pub use status::{DiskStatus, PoolStatus, SpaceStatus};
+pub use voters::voters_needed;
 pub use witness::{MemoryWitness, Node, QuorumWitness, Vote, WitnessFuture};

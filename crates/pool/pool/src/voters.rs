@@ -87,6 +87,12 @@ pub(crate) fn has_witness_vote(metadata_disks: usize) -> bool {
     metadata_disks.is_multiple_of(2)
 }
 
+/// How many of so many metadata disks open a pool, where the witness, if it has a vote, agrees with them.
+#[must_use]
+pub fn voters_needed(metadata_disks: usize) -> usize {
+    votes_needed(metadata_disks) - usize::from(has_witness_vote(metadata_disks))
+}
+
 /// A majority of the metadata disks' votes and the witness's, if it has one.
 pub(crate) fn votes_needed(metadata_disks: usize) -> usize {
     votes(metadata_disks) / 2 + 1

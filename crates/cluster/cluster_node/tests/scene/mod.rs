@@ -110,6 +110,7 @@ impl Papers {
             api: String::new(),
             bus: String::new(),
             paused: false,
+            sight: None,
             listener: listener.expect("bound"),
             tls: tls.expect("certificates"),
             timings: Timings::new(settings).expect("times"),

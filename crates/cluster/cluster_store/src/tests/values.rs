@@ -6,7 +6,8 @@ use uuid::Uuid;
 use crate::keys::{ClusterName, DiskId, Key, NodeId, PoolId};
 use crate::values::{
     Beat, Clients, ConfigHead, DiskPlace, Group, Holder, Home, Incarnation, Job, MAX_EPOCH, MAX_JSON, Member,
-    Named, NodeEntry, NodePaths, NodePortal, Owner, PoolVolumes, Seats, TokenEntry, Value, ValueError, Vote,
+    Named, NodeEntry, NodePaths, NodePortal, NodeSees, Owner, PoolDisks, PoolVolumes, PoolVoter, Seats,
+    TokenEntry, Value, ValueError, Vote,
 };
 
 fn node(number: u16) -> NodeId {
@@ -33,6 +34,8 @@ fn keys_come_back_and_other_spellings_do_not() {
         Key::Witness(pool),
         Key::Home(pool),
         Key::Group(pool),
+        Key::PoolDisks(pool),
+        Key::NodeSees(node(3)),
         Key::Disk(disk),
         Key::SmbWitness("host-1".into()),
         Key::Balancer,
@@ -99,6 +102,14 @@ fn values_come_back() {
     back(&Vote { epoch: 3, sequence: u64::MAX });
     back(&Home { nodes: vec![node(1), node(2)] });
     back(&Group { pools: vec![PoolId(Uuid::from_u128(1))] });
+    let disk = Uuid::from_u128(9);
+    let voters = vec![PoolVoter { disk, name: "n1:/dev/sdb".into() }];
+    back(&PoolDisks { voters, needed: 1 });
+    back(&NodeSees {
+        incarnation: Incarnation(3),
+        disks: vec![disk],
+        failed: vec![PoolId(Uuid::from_u128(1))],
+    });
     back(&DiskPlace { node: None, lun: "iqn.x:1".into(), pool: None });
     back(&Job { holder });
     back(&ConfigHead { revision: 1, chunks: 2, length: 3, checksum: u64::MAX });
@@ -195,4 +206,20 @@ proptest! {
         let _ = (Owner::decode(&bytes), Member::decode(&bytes), Beat::decode(text.as_bytes()));
         let _ = crate::local::decode(&bytes);
     }
+}
+
+/// A majority of the votes opens a pool, whichever disks have them.
+#[test]
+fn a_pool_opens_with_as_many_voters_as_it_needs() {
+    let voters: Vec<PoolVoter> =
+        (0..3).map(|disk| PoolVoter { disk: Uuid::from_u128(disk), name: String::new() }).collect();
+    let disks = PoolDisks { voters, needed: 2 };
+    assert!(!disks.can_be_opened(|disk| *disk == Uuid::from_u128(1)));
+    assert!(disks.can_be_opened(|disk| *disk != Uuid::from_u128(1)));
+    assert_eq!(disks.seen(|disk| *disk == Uuid::from_u128(7)), 0);
+    // However many a node sees, what it says of them fits.
+    let many = (0..100_000).map(Uuid::from_u128);
+    let sees =
+        NodeSees::that_fits(Incarnation(u64::MAX), many, (0..1000).map(|pool| PoolId(Uuid::from_u128(pool))));
+    back(&sees);
 }

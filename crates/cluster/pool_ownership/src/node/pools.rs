@@ -8,6 +8,7 @@ use super::{Node, Phase};
 use crate::chain::Purpose;
 use crate::io::{Action, Failure, Order};
 use crate::pool::Run;
+use crate::sight::Reach;
 use crate::time::BootTime;
 
 /// So often in a row a pool whose disks know a higher epoch is taken above it without a pause.
@@ -119,12 +120,12 @@ impl Node {
             let candidates = self.candidates(now, pool, None).into_iter();
             return candidates.filter(|node| self.knows_all(*node)).find(|node| *node != self.me);
         }
-        asked.filter(|node| self.can_be_given(now, *node))
+        asked.filter(|node| self.can_be_given(now, pool, *node))
     }
 
-    /// Whether a pool can be given to a node: who gets one has to be someone from whom all others may claim it.
-    fn can_be_given(&self, now: BootTime, node: NodeId) -> bool {
-        self.is_up(now, node) && self.knows_all(node)
+    /// Whether a pool can be given to a node: who gets one has to see its disks, and to be someone from whom all others may claim it.
+    fn can_be_given(&self, now: BootTime, pool: PoolId, node: NodeId) -> bool {
+        self.is_up(now, node) && self.knows_all(node) && self.reach(node, pool) == Reach::Enough
     }
 
     /// Whether the last beat of a member shows that it knows all others.
@@ -149,7 +150,8 @@ impl Node {
         let home = self.view.homes.get(&pool).map(|home| home.nodes.as_slice()).unwrap_or_default();
         let mut nodes: Vec<NodeId> = Vec::new();
         for node in home.iter().chain(self.view.members.keys()) {
-            if !nodes.contains(node) && Some(*node) != without && self.is_up(now, *node) {
+            let can = || self.is_up(now, *node) && self.reach(*node, pool) == Reach::Enough;
+            if !nodes.contains(node) && Some(*node) != without && can() {
                 nodes.push(*node);
             }
         }
@@ -158,8 +160,33 @@ impl Node {
 
     /// How long this node leaves a pool to those before it; `None` when it takes none.
     fn turn(&self, now: BootTime, pool: PoolId, without: Option<NodeId>) -> Option<std::time::Duration> {
-        let rank = self.candidates(now, pool, without).iter().position(|node| *node == self.me)?;
-        Some(self.timings.candidate_step * u32::try_from(rank).unwrap_or(u32::MAX))
+        let candidates = self.candidates(now, pool, without);
+        let after = |rank: usize| self.timings.candidate_step * u32::try_from(rank).unwrap_or(u32::MAX);
+        if let Some(rank) = candidates.iter().position(|node| *node == self.me) {
+            return Some(after(rank));
+        }
+        match self.reach(self.me, pool) {
+            Reach::Enough if candidates.is_empty() && self.may_take_again(pool) => {
+                Some(self.timings.restart_grace)
+            }
+            _ if !self.is_up(now, self.me) => None,
+            // A node that takes none, and can open it, goes first.
+            Reach::Failed if self.others().any(|node| self.reach(node, pool) == Reach::Enough) => {
+                Some(after(candidates.len()) + 2 * self.timings.restart_grace)
+            }
+            Reach::Enough | Reach::Failed => Some(after(candidates.len())),
+            Reach::Part => Some(after(candidates.len()) + self.timings.blind_after),
+            Reach::Nothing => None,
+        }
+    }
+
+    /// Whether this node, which takes no pools, takes this one again: it is known to see the disks, nobody else does that takes pools, and it had the
+    /// pool last or has given it up in vain.
+    fn may_take_again(&self, pool: PoolId) -> bool {
+        let was_last = |owner: &Owner| owner.holder.is_none_or(|holder| holder.node == self.me);
+        let owner = self.view.owners.get(&pool).and_then(|seen| seen.owner.as_ref());
+        let is_known = self.sight.is_some() && self.view.disks.contains_key(&pool);
+        self.phase == Phase::Member && is_known && owner.is_some_and(was_last)
     }
 
     /// The transaction that is called for, besides beats.
@@ -181,7 +208,7 @@ impl Node {
                     .pools
                     .get(&id)
                     .and_then(|pool| pool.move_to)
-                    .filter(|to| self.can_be_given(now, *to));
+                    .filter(|to| self.can_be_given(now, id, *to));
                 return Some(match moved.or_else(|| self.move_target(now, id)) {
                     Some(to) => {
                         self.pools.entry(id).or_default().move_to = Some(to);
@@ -217,7 +244,10 @@ impl Node {
             // That life is over: who ended it has waited until its permit was, or knows that its process is.
             Some(false) => {
                 let mut turn = self.turn(now, pool, None)?;
-                if holder.node == self.me {
+                if holder.node == self.me
+                    && self.is_up(now, self.me)
+                    && self.reach(self.me, pool) == Reach::Enough
+                {
                     // Its own of the life before: the others wait for it, wherever they stand in line.
                     turn = std::time::Duration::ZERO;
                 } else if self.is_up(now, holder.node) {
@@ -280,6 +310,10 @@ impl Node {
         put(beat, value.encode().ok());
         match purpose {
             Purpose::Beat | Purpose::Evict(_) => {}
+            Purpose::Sight => {
+                let said = self.unsaid().and_then(|sees| sees.encode().ok());
+                put(self.own_path(Key::NodeSees), said);
+            }
             Purpose::Join => {
                 put(member, self.record.encode().ok());
                 // Nobody has removed it meanwhile.
@@ -304,6 +338,9 @@ impl Node {
                 if let Some(to) = to {
                     let seen = self.view.members.get(&to).map(|seen| seen.modified).unwrap_or_default();
                     transaction.conditions.push(Condition::Modified(self.view.path(&Key::Member(to)), seen));
+                    // It sees what it saw when it was chosen.
+                    let sees = Condition::Modified(self.view.path(&Key::NodeSees(to)), self.view.sees_of(to));
+                    transaction.conditions.push(sees);
                 }
             }
             Purpose::Release { pool, epoch } => {

@@ -1,14 +1,18 @@
 //! A few nodes around one store that answers at once, on one clock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Beat, Incarnation, Member, NodeEntry, Owner, Value as _};
+use cluster_store::values::{Beat, Incarnation, Member, NodeEntry, Owner, PoolDisks, PoolVoter, Value as _};
 use cluster_store::{Range, Revision, Snapshot, Step, StoreError, Transaction, Tree};
 
-use crate::{Action, BootTime, Input, Message, Node, Order, Settings, Timings};
+use crate::{Action, BootTime, Input, Message, Node, Order, Settings, Sight, Timings};
 
 pub(super) const POOL: PoolId = PoolId(uuid::Uuid::from_u128(1));
+
+pub(super) fn id(node: usize) -> NodeId {
+    NodeId::new(node as u16 + 1).expect("a number")
+}
 
 pub(super) struct Cluster {
     pub(super) tree: Tree,
@@ -19,6 +23,8 @@ pub(super) struct Cluster {
     /// Nodes whose requests do not arrive, and those whose answers do not.
     pub(super) cut: BTreeSet<usize>,
     pub(super) unanswered: BTreeSet<usize>,
+    /// What nodes see, from before they join.
+    pub(super) sights: BTreeMap<usize, Sight>,
     /// Nodes that do not run.
     pub(super) asleep: BTreeSet<usize>,
     /// Nodes that are told of no changes.
@@ -48,6 +54,7 @@ impl Cluster {
             told: Vec::new(),
             cut: BTreeSet::new(),
             unanswered: BTreeSet::new(),
+            sights: BTreeMap::new(),
             asleep: BTreeSet::new(),
             deaf: BTreeSet::new(),
             apart: BTreeSet::new(),
@@ -71,7 +78,6 @@ impl Cluster {
 
     /// Whether the last beat of a node shows that it knows another one.
     pub(super) fn shows_that_it_knows(&self, node: usize, other: usize) -> bool {
-        let id = |node: usize| NodeId::new(node as u16 + 1).expect("a number");
         let beat = self.tree.find(&Key::Beat(id(node)).path(&self.name)).expect("it beats");
         let member = self.tree.find(&Key::Member(id(other)).path(&self.name)).expect("a member");
         Beat::decode(&beat.value).expect("a beat").knows() >= member.created
@@ -103,6 +109,14 @@ impl Cluster {
         self.tree = backup;
         // A watch that is begun anew begins where the store is now.
         self.told.iter_mut().for_each(|told| *told = self.tree.revision());
+    }
+
+    /// The owner has said that so many of these disks are needed.
+    pub(super) fn needs(&mut self, disks: &[uuid::Uuid], needed: u32) {
+        let voters = disks.iter().map(|disk| PoolVoter { disk: *disk, name: String::new() }).collect();
+        let value = PoolDisks { voters, needed }.encode().expect("a value");
+        let steps = vec![Step::Put(Key::PoolDisks(POOL).path(&self.name), value)];
+        self.tree.apply(&Transaction { steps, ..Transaction::default() }).expect("made");
     }
 
     /// The entry of a node among those that belong to the cluster.
@@ -144,6 +158,9 @@ impl Cluster {
     fn join(&mut self, node: usize) {
         let snapshot = self.snapshot();
         self.told[node] = snapshot.revision;
+        if let Some(sight) = self.sights.get(&node).cloned() {
+            self.feed(node, Input::Sight(sight));
+        }
         self.feed(node, Input::Snapshot(snapshot));
     }
 

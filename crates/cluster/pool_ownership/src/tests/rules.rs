@@ -1,14 +1,9 @@
 //! Each rule of the page, by an example.
 
-use cluster_store::keys::NodeId;
 use cluster_store::values::Incarnation;
 
-use super::cluster::{Cluster, POOL};
+use super::cluster::{Cluster, POOL, id};
 use crate::{BootTime, Failure, Input, Message, Order, Phase};
-
-fn id(node: usize) -> NodeId {
-    NodeId::new(node as u16 + 1).expect("a number")
-}
 
 #[test]
 fn a_pool_is_taken_fenced_opened_restored_and_published_in_this_order() {

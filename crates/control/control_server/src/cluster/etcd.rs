@@ -28,6 +28,8 @@ pub(super) struct SharedEtcd {
 pub(super) struct Seen {
     pub(super) members: Vec<EtcdMemberStatus>,
     pub(super) alarms: Vec<EtcdAlarm>,
+    /// How many members have a vote; none while that is not known.
+    pub(super) voters: Option<u64>,
 }
 
 impl SharedEtcd {
@@ -39,6 +41,16 @@ impl SharedEtcd {
         self.seen.lock().clone()
     }
 
+    /// How many members have a vote, and how many learn; none where others run it, or there is no answer.
+    async fn voters(&self) -> Option<(u64, u64)> {
+        if !self.managed {
+            return None;
+        }
+        let members = self.store.members().await.ok()?;
+        let learners = members.iter().filter(|member| member.learner).count() as u64;
+        Some((members.len() as u64 - learners, learners))
+    }
+
     /// Looks, for ever.
     pub(super) async fn watch_over(self: Arc<Self>) {
         let mut troubled = BTreeSet::new();
@@ -47,12 +59,16 @@ impl SharedEtcd {
             let now: BTreeSet<String> =
                 health.iter().filter(|member| is_troubled(member)).map(|member| member.url.clone()).collect();
             let is_new = !now.is_subset(&troubled);
+            let voters = self.voters().await;
             {
                 let mut seen = self.seen.lock();
-                *seen = Seen::of(&health, self.managed.then_some(QUOTA_BYTES), &troubled, &seen);
+                let looked = Seen::of(&health, self.managed.then_some(QUOTA_BYTES), &troubled, &seen);
+                *seen = Seen { voters: voters.map(|(voters, _)| voters).or(seen.voters), ..looked };
             }
             troubled = now;
-            tokio::time::sleep(if is_new { AGAIN } else { EVERY }).await;
+            // A member that learns is about to get its vote.
+            let is_coming = voters.is_some_and(|(_, learners)| learners > 0);
+            tokio::time::sleep(if is_new || is_coming { AGAIN } else { EVERY }).await;
         }
     }
 }
@@ -93,7 +109,7 @@ impl Seen {
             }
             Some(shown(member, quota_bytes, was_troubled))
         };
-        Self { alarms, members: health.iter().filter_map(of).collect() }
+        Self { alarms, members: health.iter().filter_map(of).collect(), voters: before.voters }
     }
 }
 

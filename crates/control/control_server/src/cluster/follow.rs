@@ -26,6 +26,8 @@ pub(crate) trait Follows: Send + Sync {
     fn users(&self) -> Result<(), Problem>;
     /// Who is a member of the cluster.
     fn members(&self, members: Vec<NodeSeen>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// Pools need other disks than before.
+    fn disks(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     /// LUNs are reached by other ways than before.
     fn paths(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
@@ -115,6 +117,26 @@ pub(super) async fn owners(of: Arc<Cluster>, node: Arc<dyn Follows>) {
         if known.as_ref() != Some(&now) {
             known = Some(now);
             node.paths().await;
+        }
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Tells the node whenever other disks are needed for pools than before: it may see some of them.
+pub(super) async fn disks(of: Arc<Cluster>, node: Arc<dyn Follows>) {
+    let Some(mut status) = of.status.get().cloned() else { return };
+    let mut known = Vec::new();
+    loop {
+        let now = {
+            let now = status.borrow_and_update();
+            let now: Vec<_> = now.sights.iter().map(|of| (of.pool, of.disks.clone())).collect();
+            (now != known).then_some(now)
+        };
+        if let Some(now) = now {
+            node.disks().await;
+            known = now;
         }
         if status.changed().await.is_err() {
             return;

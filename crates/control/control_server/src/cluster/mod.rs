@@ -34,7 +34,9 @@ pub(crate) mod part;
 mod paths;
 mod seal;
 mod show;
+mod sight;
 mod strangers;
+mod summary;
 pub mod supervised;
 mod told;
 mod users;
@@ -48,7 +50,7 @@ use std::time::Duration;
 
 use cluster_join::{Standing, standing};
 use cluster_node::{
-    Aside, ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Status,
+    Aside, ClusterNode, LinkTls, MemberState, NodeOptions, NodePermit, Permit, PoolDriver, Sight, Status,
 };
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Served, Value as _};
@@ -130,7 +132,7 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    following: OnceLock<[JoinHandle<()>; 9]>,
+    following: OnceLock<[JoinHandle<()>; 10]>,
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
     is_written: OnceCell<()>,
@@ -233,7 +235,7 @@ impl Cluster {
         driver: Arc<dyn PoolDriver>,
         node: Arc<dyn Follows>,
         obeys: Arc<dyn Obeys>,
-        qos: Arc<Exchange>,
+        (qos, sight): (Arc<Exchange>, Sight),
     ) -> Result<(), Problem> {
         if of.incarnations.was_removed(&of.cluster, of.node) || self.was_removed().await {
             // Also when the shared state should go back to before that.
@@ -250,6 +252,7 @@ impl Cluster {
             api: of.api,
             bus: of.bus,
             paused: of.mode.is_paused(),
+            sight: Some(sight),
             listener: of.listener,
             tls: of.tls,
             timings: of.timings,
@@ -275,7 +278,8 @@ impl Cluster {
             tokio::spawn(follow::config(self.clone(), node.clone())),
             tokio::spawn(follow::users(self.clone(), node.clone())),
             tokio::spawn(follow::paths(self.clone(), node.clone())),
-            tokio::spawn(follow::owners(self.clone(), node)),
+            tokio::spawn(follow::owners(self.clone(), node.clone())),
+            tokio::spawn(follow::disks(self.clone(), node)),
             tokio::spawn(follow::qos(self.clone(), qos)),
         ]);
         if let Some(etcd) = &self.etcd {
@@ -347,6 +351,12 @@ impl Cluster {
     /// Whether a node of this name is a member now, as far as is known.
     pub(crate) fn is_member(&self, name: &str) -> bool {
         self.seen(&self.now()).iter().any(|seen| seen.name == name)
+    }
+
+    /// Whether a node of this name is a member and gives signs of life.
+    pub(crate) fn is_up(&self, name: &str) -> bool {
+        let now = self.now();
+        now.members.iter().any(|seen| self.name_of(seen.node) == name && self.is_heard(seen))
     }
 
     /// The node that owns a pool, as far as is known; whether it is this one.

@@ -82,17 +82,15 @@ impl Cluster {
     fn refuse_last(&self, draining: bool) -> Result<(), Problem> {
         let now = self.now();
         let others = || now.members.iter().filter(|seen| seen.node != self.me);
-        let takes = |seen: &cluster_node::MemberState| {
-            let member = seen.member.as_ref().filter(|member| !member.paused && !member.draining);
-            member.is_some() && self.is_heard(seen)
-        };
         let gives = |node: NodeId| {
             let of =
                 |seen: &cluster_node::MemberState| seen.member.as_ref().is_some_and(|member| member.draining);
             others().any(|seen| seen.node == node && of(seen))
         };
         let on_the_way = |pool: &PoolId| Self::owner_in(&now, pool.0).is_none_or(gives);
-        if others().any(takes) || !(draining || now.owners.iter().any(|(pool, _)| on_the_way(pool))) {
+        if others().any(|seen| self.takes(seen))
+            || !(draining || now.owners.iter().any(|(pool, _)| on_the_way(pool)))
+        {
             return Ok(());
         }
         let detail = "No other node takes pools now: what is given away would be nobody's.";
@@ -143,13 +141,14 @@ impl Cluster {
     }
 
     /// Moves a pool of this node to another one. Ends when that owns it.
-    pub(crate) async fn move_pool(&self, pool: PoolId, to: &str) -> Result<(), Problem> {
+    pub(crate) async fn move_pool(&self, (pool, name): (PoolId, &str), to: &str) -> Result<(), Problem> {
         let number = self.number_of(to)?;
         let owner = || Self::owner_in(&self.now(), pool.0);
         let mut asked = 0;
         while owner() != Some(number) {
             match owner() {
                 Some(owner) if owner == self.me => {
+                    self.refuse_blind((pool.0, name), number)?;
                     let running = self.running.read().await;
                     running.as_ref().ok_or_else(ended)?.move_pool(pool, number).await.map_err(|_| ended())?;
                     asked += 1;

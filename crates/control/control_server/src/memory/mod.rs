@@ -50,6 +50,10 @@ pub struct Machine {
     pub unfenced: Mutex<BTreeSet<String>>,
     /// The node, by its data directory, that had a pool with such disks last, and whether it has let go of it.
     had: Mutex<BTreeMap<Uuid, (PathBuf, bool)>>,
+    /// Disks that the node with this data directory does not reach, by their ids.
+    hidden: Mutex<BTreeMap<PathBuf, BTreeSet<String>>>,
+    /// Nodes, by their data directories, that cannot open pools though they reach the disks.
+    refusing: Mutex<BTreeSet<PathBuf>>,
     /// Disks that do not answer, by their ids: opening a pool with one does not end while it is here.
     hangs: watch::Sender<BTreeSet<String>>,
     /// Those that do not even say what is on them.
@@ -61,7 +65,7 @@ impl Machine {
     pub fn backends(self: &Arc<Self>, data: &Path) -> Backends {
         Backends {
             shards: Arc::new(MemoryShards::start()),
-            disks: Arc::new(Disks(self.clone())),
+            disks: Arc::new(Disks { machine: self.clone(), node: data.to_owned() }),
             pools: Arc::new(pools::Pools { machine: self.clone(), node: data.to_owned() }),
             owner: Arc::new(owner::Epochs(self.clone())),
             fence: Arc::new(fence::Fence(self.clone())),
@@ -79,6 +83,22 @@ impl Machine {
     /// The disks of all pools know an owner of this epoch.
     pub fn set_epochs(&self, epoch: u64) {
         self.pools.lock().values().for_each(|pool| pool.lock().epoch = epoch);
+    }
+
+    /// These disks, and no others, are such that the node with this data directory does not reach them.
+    pub fn hide(&self, data: &Path, ids: &[&str]) {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        self.hidden.lock().insert(data.to_owned(), ids);
+    }
+
+    /// The node with this data directory cannot open pools for now, or can again.
+    pub fn refuse(&self, data: &Path, refuses: bool) {
+        let mut refusing = self.refusing.lock();
+        if refuses {
+            refusing.insert(data.to_owned())
+        } else {
+            refusing.remove(data)
+        };
     }
 
     /// Puts something on a disk, as other software would.
@@ -164,11 +184,18 @@ pub(crate) fn now<'a, T: Send + 'a>(result: Result<T, Problem>) -> Work<'a, T> {
     Box::pin(std::future::ready(result))
 }
 
-struct Disks(Arc<Machine>);
+struct Disks {
+    machine: Arc<Machine>,
+    node: PathBuf,
+}
 
 impl DiskBackend for Disks {
     fn discover(&self) -> Work<'_, Vec<FoundDisk>> {
-        now(Ok(self.0.found.lock().clone()))
+        let mut found = self.machine.found.lock().clone();
+        if let Some(hidden) = self.machine.hidden.lock().get(&self.node) {
+            found.retain(|disk| !hidden.contains(&disk.id));
+        }
+        now(Ok(found))
     }
 
     fn reach<'a>(&'a self, disk: &'a DiskConfig) -> Work<'a, FoundDisk> {
@@ -176,12 +203,12 @@ impl DiskBackend for Disks {
     }
 
     fn open<'a>(&'a self, FoundDisk { id, path, .. }: &'a FoundDisk) -> Work<'a, Arc<dyn OpenDisk>> {
-        if let Some(left) = self.0.busy.lock().get_mut(id).filter(|left| **left > 0) {
+        if let Some(left) = self.machine.busy.lock().get_mut(id).filter(|left| **left > 0) {
             *left -= 1;
             return now(Err(Problem::new(Code::InUse, format!("disk {id}: in use by another process."))));
         }
         let size = std::fs::metadata(path).map_or(1 << 30, |meta| meta.len());
-        let disk: Arc<dyn OpenDisk> = self.0.disk(id, size);
+        let disk: Arc<dyn OpenDisk> = self.machine.disk(id, size);
         now(Ok(disk))
     }
 }

@@ -122,6 +122,9 @@ impl PoolBackend for Pools {
             let machine = &pools.machine;
             let ids: Vec<String> = disks.iter().map(|disk| disk.id.clone()).collect();
             machine.answers(&ids).await;
+            if machine.refusing.lock().contains(&pools.node) {
+                return Err(Problem::new(Code::Io, "the pool cannot be opened by this node"));
+            }
             let state = machine.pools.lock().get(&guid).cloned();
             let state = state.ok_or_else(|| Problem::new(Code::Damaged, "no metadata of this pool"))?;
             // Of disks that say the same of themselves the first is used.
@@ -215,6 +218,8 @@ impl PoolHandle for Pool {
             slab_bytes: 64 << 20,
             epoch: state.epoch,
             members: state.members.clone(),
+            voters: state.members.iter().map(|member| member.guid).collect(),
+            voters_needed: state.members.len() as u32 / 2 + 1,
             given_up: Vec::new(),
             spaces: spaces.collect(),
             reserved_bytes: 0,

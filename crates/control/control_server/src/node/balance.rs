@@ -185,6 +185,13 @@ fn is_kept(owner: Option<&str>, status: &ClusterStatus, home: &[String]) -> Opti
     (node.state == ClusterMemberState::Paused).then(|| "Its node is paused, and keeps what it has.".into())
 }
 
+/// Why a pool stays that no node could take, for its disks.
+fn is_only_there(seen: &ClusterPool, nodes: &[String]) -> Option<String> {
+    let can = seen.can_serve.as_ref()?;
+    let other = can.iter().any(|node| seen.owner.as_ref() != Some(node) && nodes.contains(node));
+    (!other && nodes.len() > 1).then(|| "No other node that takes pools sees enough of its disks.".into())
+}
+
 fn planned(status: &ClusterStatus, known: &[Pool], asked: Asked) -> ClusterBalance {
     let up = status.nodes.iter().filter(|node| node.state == ClusterMemberState::Up);
     // Of whose pools nothing is known, nobody knows what it has to do.
@@ -202,6 +209,7 @@ fn planned(status: &ClusterStatus, known: &[Pool], asked: Asked) -> ClusterBalan
         let (load, home) = pool.map_or_else(Default::default, |pool| (pool.load, pool.home.clone()));
         let strange = home.iter().find(|home| !there.contains(home.as_str()));
         let why = why.or_else(|| is_kept(seen.owner.as_deref(), status, &home));
+        let why = why.or_else(|| is_only_there(seen, &nodes));
         let why = why.or_else(|| {
             let none = |home: &String| !nodes.contains(home);
             match strange {
@@ -221,7 +229,8 @@ fn planned(status: &ClusterStatus, known: &[Pool], asked: Asked) -> ClusterBalan
         }));
         if let Some(owner) = seen.owner.clone() {
             let (load, may_move) = (load.unwrap_or(0), why.is_none());
-            pools.push(pool_balance::Pool { pool: seen.name.clone(), owner, load, home, may_move });
+            let can = seen.can_serve.clone();
+            pools.push(pool_balance::Pool { pool: seen.name.clone(), owner, load, home, can, may_move });
         }
     }
     let of = |name: &str| known.iter().find(|pool| pool.name == name);
@@ -356,6 +365,22 @@ mod tests {
         assert_eq!(told.moves, [home]);
         let node = &told.nodes[0];
         assert_eq!((node.pools, node.load, node.pools_then, node.load_then), (2, 0, 3, 50));
+    }
+
+    #[test]
+    fn what_no_other_node_can_open_stays() {
+        let mut status = status(
+            &[("n1", "up"), ("n2", "up"), ("n3", "up")],
+            &[("a", "n1", "online"), ("b", "n1", "online")],
+        );
+        status.pools[0].can_serve = Some(vec!["n1".into()]);
+        status.pools[1].can_serve = Some(vec!["n1".into(), "n3".into()]);
+        let known = [pool("a", json!({ "home": ["n2"], "load": 9000 })), pool("b", json!({ "load": 9000 }))];
+        let told = planned(&status, &known, Asked::ByNobody);
+        let moves: Vec<_> = told.moves.iter().map(|step| (&*step.pool, &*step.to)).collect();
+        assert_eq!(moves, [("b", "n3")]);
+        let stay: Vec<_> = told.stay.iter().map(|stay| (&*stay.pool, &*stay.reason)).collect();
+        assert_eq!(stay, [("a", "No other node that takes pools sees enough of its disks.")]);
     }
 
     #[test]

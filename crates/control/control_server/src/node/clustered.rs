@@ -1,6 +1,6 @@
 //! What is different on a node of a cluster: pools that others have, pools that are made or taken in, and the verbs of the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -300,6 +300,12 @@ impl Node {
                 pool.address = known.and_then(|known| known.address.clone());
             }
         });
+        for pool in &mut shown.pools {
+            let handle = self.pools.lock().get(&pool.guid).and_then(|slot| slot.handle.clone());
+            let members = handle.into_iter().flat_map(|handle| handle.info().members);
+            let nodes: BTreeSet<String> = members.filter_map(|member| member.node).collect();
+            pool.disk_nodes = nodes.into_iter().collect();
+        }
         let is_own = |pool: &&mut ClusterPool| pool.owner.as_deref() == Some(cluster.called());
         let served = shown.pools.iter_mut().filter(|pool| pool.state == ClusterPoolState::Online);
         for pool in served.filter(is_own).filter(|pool| !is_steady(pool.guid, pool.epoch)) {
@@ -449,6 +455,10 @@ impl Follows for Node {
 
     fn members(&self, members: Vec<NodeSeen>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.meet(members))
+    }
+
+    fn disks(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.look_for_needed())
     }
 
     fn paths(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

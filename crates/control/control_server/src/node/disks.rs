@@ -58,6 +58,7 @@ impl Node {
         // A disk that does not answer is waited for once, whatever number of them there is.
         let replaced = self.let_go_of_replaced();
         join_all(new.iter().chain(&replaced).map(|id| self.probe(id)).collect()).await;
+        self.look_for_needed().await;
         (new, gone)
     }
 

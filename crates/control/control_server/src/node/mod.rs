@@ -70,6 +70,7 @@ mod sessions_elsewhere;
 mod share_permissions;
 mod shares;
 mod shares_remote;
+mod sight;
 mod silent_disks;
 mod slots;
 mod smb;
@@ -173,6 +174,7 @@ pub struct Node {
     pub(crate) notifications: Notifications,
     changing: Changing,
     addresses: held_addresses::Addresses,
+    sights: sight::Sights,
     pool_loads: pool_load::PoolLoads,
     quiet: quiet::Quiet,
     moved: quiet::Moved,
@@ -216,6 +218,7 @@ impl Node {
             events: Events::default(),
             changing: Changing::default(),
             addresses: held_addresses::Addresses::default(),
+            sights: sight::Sights::default(),
             pool_loads: pool_load::PoolLoads::default(),
             quiet: quiet::Quiet::default(),
             moved: quiet::Moved::default(),

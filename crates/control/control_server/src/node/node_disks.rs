@@ -13,6 +13,8 @@ use crate::backend::{FoundDisk, NodeSeen, PoolInfo};
 /// How long another node may take to lend a disk that was just named: it hears of it by the shared configuration.
 const LENT_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// A node that is killed is known to be away, or takes part again, within this after its disks have gone.
+const GOES_WITHIN: Duration = Duration::from_secs(10);
 
 impl Node {
     /// Lends what the configuration says of this node's disks. Those are not used under another name besides.
@@ -122,7 +124,10 @@ impl Node {
         let Some(cluster) = self.cluster.get() else { return BTreeMap::new() };
         let mut away: BTreeMap<String, usize> = BTreeMap::new();
         for member in &info.members {
-            if let Some(node) = member.node.as_ref().filter(|node| !cluster.is_member(node)) {
+            let is_away = |node: &&String| {
+                *node != cluster.called() && (!cluster.is_up(node) || self.is_fresh_loss(info, node))
+            };
+            if let Some(node) = member.node.as_ref().filter(is_away) {
                 *away.entry(node.clone()).or_default() += 1;
             }
         }
@@ -132,6 +137,24 @@ impl Node {
         };
         away.retain(|node, _| !is_there(node));
         away
+    }
+
+    /// Whether the disks that a pool has of a node went only a moment ago: of a process that has ended it is known sooner that it lends nothing than
+    /// that it beats no more, and one that is started again lends them again.
+    fn is_fresh_loss(&self, info: &PoolInfo, node: &str) -> bool {
+        let now = self.clock.now();
+        let pools = self.pools.lock();
+        let Some(slot) = pools.get(&info.guid) else { return false };
+        let missing = info
+            .members
+            .iter()
+            .filter(|member| member.node.as_deref() == Some(node) && member.state == DiskState::Missing);
+        let since = missing.map(|member| slot.missing_since.get(&member.guid));
+        // Those that nobody has looked at yet have just gone.
+        since.fold(None, |fresh: Option<bool>, since| {
+            let is_fresh = since.is_none_or(|since| now.since(*since) < GOES_WITHIN);
+            Some(fresh.unwrap_or(true) && is_fresh)
+        }) == Some(true)
     }
 
     /// These are the members of the cluster now: disks of others come and go with them.

@@ -15,10 +15,20 @@ impl Node {
     /// that was not confirmed.
     pub(crate) async fn node_pause(&self, node: &str, pause: NodePause, by: &By) -> Result<Done, Problem> {
         let cluster = self.cluster()?;
-        let name = cluster.name_of(cluster.number_of(node)?);
+        let number = cluster.number_of(node)?;
+        let name = cluster.name_of(number);
         let (drain, discards) = (pause.drain, agreed(&name, pause.confirm.as_deref())?);
         self.set_mode(node, (true, drain, discards), by).await?;
-        Ok(Done::new(if drain {
+        let stay = if drain { cluster.only_at(number) } else { Vec::new() };
+        let mut stay: Vec<String> =
+            stay.into_iter().map(|pool| self.pool_name(pool).unwrap_or_else(|| pool.to_string())).collect();
+        stay.sort();
+        Ok(Done::new(if !stay.is_empty() {
+            let stay = stay.join(", ");
+            format!(
+                "Node {node} takes no pools, and gives away those that others can serve. It keeps {stay}: no other node that takes pools sees enough of the disks. What is kept is served for as long as the node runs, and not while it is off; `holdfast cluster status` says what it has."
+            )
+        } else if drain {
             format!(
                 "Node {node} takes no pools, and gives away those that it has; `holdfast cluster status` says when it has none."
             )

@@ -80,11 +80,12 @@ impl Node {
             self.refuse_log_elsewhere(pool, &info)?;
             self.refuse_log_of_another(pool, &info)?;
         }
+        cluster.refuse_blind((pool, name), cluster.number_of(node)?)?;
         // To where it is already nothing goes.
         if !discards && !cluster.is_me(cluster.number_of(node)?) {
             self.refuse_to_discard(name, Some(pool))?;
         }
-        let moved = timeout(GOES_WITHIN, cluster.move_pool(PoolId(pool), node)).await;
+        let moved = timeout(GOES_WITHIN, cluster.move_pool((PoolId(pool), name), node)).await;
         moved.unwrap_or_else(|_| {
             Err(Problem::new(Code::Unavailable, format!("pool {name} is still on its way to node {node}."))
                 .todo("`holdfast cluster status` says where it is."))

@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use control_api::{ClusterStatus, Issue, Pool, PoolState, Severity};
+use control_api::{
+    ClusterMemberState, ClusterStatus, Issue, Pool, PoolState, Provisioning, RedundancyState, Resiliency,
+    Severity, Volume, VolumeCache,
+};
 use health_rules::{FindingCode, issue};
 use uuid::Uuid;
 
@@ -18,7 +21,9 @@ pub(super) struct PoolsAway {
     waiting: BTreeSet<Uuid>,
     /// Another node has them.
     elsewhere: BTreeSet<Uuid>,
-    /// The names of both.
+    /// Those of which the disks are with nodes that are away: what else is in their way here is of no consequence.
+    with_away: BTreeSet<Uuid>,
+    /// The names of all.
     names: BTreeSet<String>,
 }
 
@@ -37,6 +42,7 @@ impl PoolsAway {
     pub(super) fn explain(&self, pool: &Pool) -> bool {
         let is_open = !matches!(pool.state, PoolState::Closed | PoolState::Opening);
         let has_failed = pool.reason.as_deref().is_some_and(|why| why != BEING_CLOSED);
+        let has_failed = has_failed && !self.with_away.contains(&pool.guid);
         !is_open && (self.elsewhere.contains(&pool.guid) || (self.is_waiting(pool.guid) && !has_failed))
     }
 }
@@ -48,6 +54,9 @@ impl Node {
         for pool in cluster.into_iter().flat_map(|cluster| &cluster.pools) {
             if pool.is_unserved() {
                 away.waiting.insert(pool.guid);
+                if !pool.with_away.is_empty() {
+                    away.with_away.insert(pool.guid);
+                }
             } else if self.not_here(pool.guid).is_some() {
                 away.elsewhere.insert(pool.guid);
             } else {
@@ -62,6 +71,28 @@ impl Node {
     pub(super) fn is_with_pools_away(&self, away: &PoolsAway, item: &impl OnVolume) -> bool {
         let is_away = |pool: Uuid| away.is_waiting(pool) || away.elsewhere.contains(&pool);
         self.may_be_elsewhere(item) || self.pool_of(item).map_or(!away.waiting.is_empty(), is_away)
+    }
+
+    /// Volumes of pools that no node serves, as far as they are known: their names, and nothing of what is in them.
+    pub(crate) async fn waiting_volumes(&self) -> Vec<Volume> {
+        let Ok(cluster) = self.cluster_show().await else { return Vec::new() };
+        let mut waiting = Vec::new();
+        for pool in cluster.pools.iter().filter(|pool| pool.is_unserved()) {
+            let why = health_rules::why_waiting(&cluster, pool);
+            waiting.extend(pool.volumes.iter().map(|name| unseen(name, &pool.name, why.clone())));
+        }
+        waiting
+    }
+
+    /// What is to be done about a pool of a cluster that is not open, where other nodes are away: never what gives up data that they have.
+    pub(super) fn start_others(&self, cluster: Option<&ClusterStatus>, pool: &Pool) -> Option<String> {
+        let cluster = cluster.filter(|_| pool.state == PoolState::Closed)?;
+        let away = cluster.nodes.iter().filter(|node| node.state <= ClusterMemberState::Silent);
+        let away: Vec<&str> = away.map(|node| node.name.as_str()).collect();
+        (!away.is_empty()).then(|| {
+            let away = away.join(", ");
+            format!("Bring {away} back first: disks that are missing may be there, and nothing is lost as long as they are. The pool is opened by itself then.")
+        })
     }
 
     /// What is said of what to do about a pool that somebody is at just now; none where nobody is, or it serves.
@@ -93,5 +124,29 @@ impl Node {
             holder.volumes().map(of).collect::<Vec<_>>()
         });
         told.collect()
+    }
+}
+
+/// A volume of which nothing is known but its name.
+fn unseen(name: &str, pool: &str, why: String) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        guid: Uuid::nil(),
+        pool: pool.to_owned(),
+        online: false,
+        reason: Some(why),
+        resiliency: Resiliency::default(),
+        redundancy: RedundancyState::Unavailable,
+        provisioning: Provisioning::default(),
+        columns: 0,
+        interleave_bytes: 0,
+        integrity: false,
+        size_bytes: 0,
+        used_bytes: 0,
+        free_bytes: 0,
+        allocated_bytes: 0,
+        cache: VolumeCache::default(),
+        log: None,
+        log_place: None,
     }
 }

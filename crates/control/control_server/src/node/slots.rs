@@ -21,6 +21,8 @@ pub(super) struct PoolSlot {
     pub(super) reason: Option<String>,
     /// What to do about that.
     pub(super) todo: Option<String>,
+    /// It could not be opened because disks are missing: other nodes may have them.
+    pub(super) lacks_disks: bool,
     /// Since when each member is missing.
     pub(super) missing_since: BTreeMap<Uuid, Monotonic>,
     /// How full it was at the last look.

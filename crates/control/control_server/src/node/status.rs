@@ -84,8 +84,12 @@ impl Node {
         issues.extend(self.claimant_issues());
         issues.extend(pools.iter().flat_map(|pool| self.space_issues(pool, &volumes)));
         let todo = |pool: &Pool| {
-            let known = || self.pools.lock().get(&pool.guid).and_then(|slot| slot.todo.clone());
-            self.under_way(pool.guid).or_else(known).unwrap_or_else(|| bring_back(&pool.name))
+            let slot = self.pools.lock().get(&pool.guid).cloned().unwrap_or_default();
+            let start_others = || self.start_others(cluster.as_ref(), pool);
+            // What would give up disks that are with nodes that are away is not said.
+            let known = || slot.todo.clone().filter(|_| !slot.lacks_disks || start_others().is_none());
+            let known = self.under_way(pool.guid).or_else(known).or_else(start_others);
+            known.unwrap_or_else(|| bring_back(&pool.name))
         };
         let done_without = |pool: &Pool| self.can_be_done_without(pool.guid);
         issues.extend(self.log_issues());

@@ -63,6 +63,7 @@ impl Node {
                     self.look_again().await;
                 }
                 self.look_after_pools();
+                self.say_pool_disks();
                 self.retry_closed_beside();
             }
         }

@@ -208,7 +208,8 @@ impl Inner {
     async fn forget(&self, pool: Guid) -> io::Result<()> {
         let (owner, vote) = self.keys(pool);
         let id = PoolId(Uuid::from_bytes(pool.0));
-        let beside = [Key::Served(id), Key::Clients(id), Key::Home(id)].map(|key| key.path(&self.cluster));
+        let beside = [Key::Served(id), Key::Clients(id), Key::Home(id), Key::PoolDisks(id)]
+            .map(|key| key.path(&self.cluster));
         for _ in 0..TRIES {
             let kept = self.read(pool).await?;
             self.refuse_held(&kept)?;

@@ -8,6 +8,7 @@ mod balance;
 #[path = "../common/mod.rs"]
 mod common;
 mod glance;
+mod local;
 mod modes;
 mod names;
 mod restored;

@@ -31,6 +31,9 @@ fn pool(state: ClusterPoolState, owner: Option<&str>) -> ClusterPool {
         reason: None,
         from: None,
         waits_seconds: None,
+        can_serve: None,
+        with_away: Vec::new(),
+        disk_nodes: Vec::new(),
         volumes: vec!["v".into(), "w".into()],
     }
 }
@@ -44,6 +47,7 @@ fn cluster(nodes: &[(&str, ClusterMemberState)], pools: Vec<ClusterPool>) -> Clu
         store_went_back: None,
         store_unreadable: false,
         etcd: Vec::new(),
+        etcd_voters: None,
         etcd_alarms: Vec::new(),
         summary: Vec::new(),
         pools,
@@ -145,7 +149,11 @@ fn told(of: ClusterPool, nodes: &[(&str, ClusterMemberState)]) -> (String, Strin
     let all = cluster(nodes, vec![of]);
     let issues = of_unserved(&all);
     assert_eq!(issues.len(), 1);
-    assert!(issues[0].severity == Severity::Critical && issues[0].subject == "pool p", "{issues:?}");
+    assert_eq!(issues[0].subject, "pool p");
+    // What is merely on its way is nothing that somebody has to be woken for.
+    let is_over_soon = issues[0].todo.starts_with("Nothing needs to be done");
+    let severity = if is_over_soon { Severity::Warning } else { Severity::Critical };
+    assert_eq!(issues[0].severity, severity, "{issues:?}");
     let known = Known { ready: true, waits: &waits(&all), ..Known::default() };
     (headline(&known, &issues).1, issues[0].todo.clone())
 }
@@ -188,6 +196,41 @@ fn a_pool_on_its_way_is_said_to_be_and_needs_nothing() {
     let refused = ClusterPool { reason: Some("disk b keeps no reservations".into()), ..silent };
     let all = cluster(&both, vec![refused]);
     assert!(of_unserved(&all)[0].detail.contains("disk b keeps no reservations"));
+}
+
+/// Whose disks are with a node that is away lacks nothing but that node: nothing is said that would cost data.
+#[test]
+fn a_pool_whose_disks_are_with_a_node_that_is_away_waits_for_that() {
+    use ClusterMemberState::{Away, Silent, Up};
+    for (state, owner, reason) in [
+        (ClusterPoolState::Silent, Some("n1"), None),
+        (ClusterPoolState::Unowned, None, None),
+        (ClusterPoolState::Moving, Some("n2"), Some("none of its disks is on this machine")),
+    ] {
+        let of = ClusterPool {
+            can_serve: Some(Vec::new()),
+            with_away: vec!["n1".into()],
+            reason: reason.map(str::to_owned),
+            waits_seconds: Some(3),
+            ..pool(state, owner)
+        };
+        for away in [Away, Silent] {
+            let (sentence, todo) = told(of.clone(), &[("n1", away), ("n2", Up), ("n3", Up)]);
+            let place = "UNAVAILABLE: pool p is served by no node: its disks are with node n1, which is away";
+            assert!(sentence.starts_with(place), "{sentence}");
+            assert!(todo.starts_with("Bring n1 back"), "{todo}");
+            assert!(!todo.contains("forget") && !todo.contains("loss"), "{todo}");
+        }
+    }
+    // Its process was started again, and looks for the disks: it is on its way.
+    let of = ClusterPool { can_serve: Some(Vec::new()), ..pool(ClusterPoolState::Silent, Some("n1")) };
+    let (sentence, todo) = told(of, &[("n1", Up), ("n2", Up)]);
+    assert!(sentence.contains("a process of node n1 that has ended"), "{sentence}");
+    assert!(todo.starts_with("Nothing needs to be done"), "{todo}");
+    // Nobody sees it, and nobody is away.
+    let of = ClusterPool { can_serve: Some(Vec::new()), ..pool(ClusterPoolState::Unowned, None) };
+    let (sentence, _) = told(of, &[("n1", Up), ("n2", Up)]);
+    assert!(sentence.contains("none sees enough of its disks"), "{sentence}");
 }
 
 #[test]
@@ -235,6 +278,22 @@ fn pools_of_one_silent_node_are_one_part_of_the_sentence() {
         "how it is with d is not known",
     ];
     assert_eq!(told, expected);
+}
+
+/// A process that has just been killed lends no disks any more, which its pools have not noticed yet.
+#[test]
+fn of_disks_of_a_node_that_does_not_answer_it_is_not_said_that_they_are_there() {
+    let of = ClusterPool {
+        disk_nodes: vec!["n1".into(), "n2".into()],
+        ..pool(ClusterPoolState::Online, Some("n1"))
+    };
+    assert!(not_known([&of], &[]).is_empty() && not_known([&of], &["n3".into()]).is_empty());
+    let told = not_known([&of], &["n2".into()]);
+    let expected = "node n2 does not answer: whether the disks that it has of p are there is not known";
+    assert_eq!(told, [expected]);
+    let full = Some(RedundancyState::Full);
+    let known = Known { ready: true, redundancy: full, not_known: &told, ..Known::default() };
+    assert_eq!(headline(&known, &[]).0, Verdict::Reduced);
 }
 
 #[test]

@@ -32,6 +32,11 @@ impl Remembered {
         all.insert(key, (now, items.to_vec()));
     }
 
+    /// The nodes that have said something of a kind.
+    pub(super) fn nodes(&self, what: &'static str) -> Vec<String> {
+        self.0.lock().keys().filter(|(_, of)| *of == what).map(|(node, _)| node.clone()).collect()
+    }
+
     /// What it said last, and when.
     pub(super) fn of(&self, node: &str, what: &'static str) -> Option<Said> {
         self.0.lock().get(&(node.to_owned(), what)).cloned()

@@ -178,10 +178,32 @@ impl Asked {
             kept.extend(items);
             unanswered.push(Unanswered { node, detail });
         }
+        // Of those that take part no more: what they had is theirs still where nobody has taken it.
+        for (node, what) in
+            lasting.iter().flat_map(|what| self.remembered.nodes(what).into_iter().map(|node| (node, *what)))
+        {
+            if told.iter().any(|(of, _)| *of == node)
+                || unanswered.iter().any(|of: &Unanswered| of.node == node)
+            {
+                continue;
+            }
+            let Some((at, items)) = self.remembered.of(&node, what) else { continue };
+            let (detail, items) = known::as_known(&self.node, &node, at, items, merge);
+            if !items.is_empty() {
+                kept.extend(items);
+                unanswered.push(Unanswered { node, detail });
+            }
+        }
         let owner = |pool: &str| self.node.owner_name(pool);
         let is_elsewhere = elsewhere(&self.node, merge);
         let mut items = merge::merged(merge, &me, told, &Told { owner: &owner, is_elsewhere: &is_elsewhere });
         merge::add_known(merge, &mut items, kept);
+        if merge == Merge::Volumes {
+            // Of the others that no node serves only the names are known.
+            let waiting = self.node.waiting_volumes().await;
+            let waiting = waiting.iter().filter_map(|volume| serde_json::to_value(volume).ok());
+            merge::add_known(merge, &mut items, waiting.collect());
+        }
         json(&List { items, unanswered })
     }
 

@@ -86,6 +86,7 @@ fn settled(of: &ClusterPool, seen: &[(&str, &ClusterPool)], mute: &[String]) -> 
         },
         waits_seconds: is_unserved.then(|| waits.unwrap_or(0)),
         volumes: volumes.filter(|_| is_unserved).cloned().unwrap_or_default(),
+        disk_nodes: owners_own.map(|(_, own)| own.disk_nodes.clone()).unwrap_or_default(),
         from,
         owner,
         epoch,
@@ -123,6 +124,9 @@ mod tests {
             reason: None,
             from: None,
             waits_seconds: None,
+            can_serve: None,
+            with_away: Vec::new(),
+            disk_nodes: Vec::new(),
             volumes: Vec::new(),
         }
     }
@@ -136,6 +140,7 @@ mod tests {
             store_went_back: None,
             store_unreadable: false,
             etcd: Vec::new(),
+            etcd_voters: None,
             etcd_alarms: Vec::new(),
             summary: Vec::new(),
             pools,

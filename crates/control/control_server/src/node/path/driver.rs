@@ -265,9 +265,18 @@ impl PoolDriver for NodeDriver {
             let (driver, pool, epoch) = (self.clone(), of.pool.0, of.epoch);
             let mut step = Waited(self.control.spawn(async move { driver.step(pool, epoch, order).await }));
             tokio::select! {
-                done = &mut step.0 => done.unwrap_or(Err(Failure::Trouble))?,
+                done = &mut step.0 => {
+                    let done = done.unwrap_or(Err(Failure::Trouble));
+                    if matches!((order, done), (Order::Fence | Order::Open, Err(Failure::Trouble))) {
+                        self.node.note_opening(pool, false).await;
+                    }
+                    done?;
+                }
                 // What shards have begun goes on, and has the turn: `Stop` waits for it.
                 () = self.node.wait_until_silent(pool), if order != Order::Stop => return Err(Failure::Trouble),
+            }
+            if order == Order::Open {
+                self.node.note_opening(pool, true).await;
             }
             match (order, self.node.cluster.get()) {
                 (Order::Open, _) => self.watch(of),

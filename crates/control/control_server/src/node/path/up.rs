@@ -249,6 +249,7 @@ impl Node {
         if slot.reason.as_ref() != Some(&problem.detail) {
             tracing::error!(pool = pool.name, %problem, "pool can't be opened");
         }
+        slot.lacks_disks = problem.code == Code::NotEnoughDisks;
         (slot.reason, slot.todo) = (Some(problem.detail), problem.todo);
     }
 
@@ -268,6 +269,7 @@ impl Node {
         self.note_used(turn.pool);
         self.settle_cluster_names_later(turn);
         self.look_at_addresses();
+        self.say_pool_disks();
         self.delete_leftovers().await;
         // Volumes of other pools may have waited for a log in this one.
         self.wake_entangled(turn.pool);

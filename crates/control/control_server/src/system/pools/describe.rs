@@ -9,6 +9,7 @@ use control_api::{
 };
 use pool::{
     DiskStatus, DiskUse, Finding, Pool, PoolError, PoolErrorKind, PoolStatus, ScrubStatus, SpaceStatus,
+    voters_needed,
 };
 use uuid::Uuid;
 
@@ -83,6 +84,8 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
     let offline = status.disks.iter().filter(|disk| !disk.online).count();
     let given_up = status.disks.iter().filter(|disk| is_given_up(disk));
     let back = status.disks.iter().filter(|disk| disk.went_back.is_some()).count();
+    let votes = status.disks.iter().filter(|disk| disk.record.metadata);
+    let voters: Vec<Uuid> = votes.map(|disk| Uuid::from_bytes(disk.record.guid.0)).collect();
     let (state, reason) = if status.superseded {
         let why = "another node has opened it since, so it stopped here";
         (PoolState::ReadOnly, Some(why.to_owned()))
@@ -106,6 +109,8 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         slab_bytes: slab,
         epoch: status.epoch.0,
         members,
+        voters_needed: u32::try_from(voters_needed(voters.len())).unwrap_or(u32::MAX),
+        voters,
         given_up: given_up.map(|disk| Uuid::from_bytes(disk.record.guid.0)).collect(),
         spaces: spaces(&status, paused),
         reserved_bytes: status.reserved,
