@@ -363,7 +363,7 @@ impl Work {
             let Some(snapshot) = snapshot else { continue };
             let mut incarnations = self.incarnations.clone().lock_owned().await;
             if incarnations.was_removed(&self.cluster, self.me) {
-                self.trouble(entry::removed(self.me));
+                self.removed(entry::removed(self.me));
                 continue;
             }
             let who = (self.me, self.record.name.as_str());
@@ -390,21 +390,30 @@ impl Work {
                 Gate::Closed(why) => self.trouble(why),
                 Gate::Removed(why) => {
                     incarnations.note_removed(&self.cluster, self.me);
-                    self.trouble(why);
+                    self.removed(why);
                 }
             }
         }
     }
 
     fn trouble(&self, why: String) {
+        // Links go on between lives: how they are is seen by them alone then.
+        let links = self.links.status();
         self.told.send_if_modified(|status| {
+            let changed = status.links != links;
+            status.links = links;
             if status.trouble.as_ref() == Some(&why) {
-                return false;
+                return changed;
             }
             tracing::warn!("node {} does not take part: {why}", self.me);
             status.trouble = Some(why);
             true
         });
+    }
+
+    fn removed(&self, why: String) {
+        self.trouble(why);
+        self.told.send_if_modified(|status| !std::mem::replace(&mut status.removed, true));
     }
 
     /// What an event is to the state machine.
@@ -489,6 +498,7 @@ impl Work {
             owners: life.node.owners().map(|(pool, owner)| (pool, owner.cloned())).collect(),
             links: self.links.status(),
             trouble: None,
+            removed: false,
             went_back: self.seen.went_back(),
         };
         self.told.send_if_modified(|told| {

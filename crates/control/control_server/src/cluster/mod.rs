@@ -43,6 +43,7 @@ mod volume_names;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -130,6 +131,8 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
+    /// That the cluster has removed this node, as it was found out when it was to take part, or since.
+    removed: AtomicBool,
     following: OnceLock<[JoinHandle<()>; 9]>,
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
@@ -166,6 +169,7 @@ impl Cluster {
             runtime: Mutex::new(None),
             status: OnceLock::new(),
             names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
+            removed: AtomicBool::new(false),
             following: OnceLock::new(),
             known_as: OnceLock::new(),
             is_written: OnceCell::new(),
@@ -218,6 +222,16 @@ impl Cluster {
         users.share(self.users_key.clone(), Arc::new(place));
     }
 
+    /// Whether the cluster has removed this node: it has nothing of the cluster any more, and is asked for nothing of it.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire) || self.status.get().is_some_and(|told| told.borrow().removed)
+    }
+
+    /// The cluster has removed this node.
+    pub(crate) fn note_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
     /// What is shared.
     pub(crate) fn store(&self) -> &Arc<dyn ClusterStore> {
         &self.store
@@ -238,6 +252,9 @@ impl Cluster {
         if of.incarnations.was_removed(&of.cluster, of.node) || self.was_removed().await {
             // Also when the shared state should go back to before that.
             of.incarnations.note_removed(&of.cluster, of.node);
+            self.note_removed();
+            // Connections to the store run there, and it is asked once more when the node leaves.
+            *self.runtime.lock() = of.runtime;
             return Err(removed());
         }
         let place = of.runtime.as_ref().map_or_else(Handle::current, OwnRuntime::handle);
@@ -313,8 +330,11 @@ impl Cluster {
         }
     }
 
-    /// What is known of the cluster now; nothing before it has begun.
+    /// What is known of the cluster now; nothing before it has begun, and nothing to a node that was removed.
     pub(crate) fn now(&self) -> Status {
+        if self.is_removed() {
+            return Status { removed: true, ..Status::default() };
+        }
         self.status.get().map(|status| status.borrow().clone()).unwrap_or_default()
     }
 
@@ -375,6 +395,9 @@ impl Cluster {
 
     /// Why a pool cannot be used at this node: another one has it, or none does yet. None when it is this node's.
     pub(crate) fn not_here(&self, pool: Uuid) -> Option<Problem> {
+        if self.is_removed() {
+            return Some(removed());
+        }
         let status = self.now();
         self.learn_names(&status);
         let owner = Self::owner_in(&status, pool);

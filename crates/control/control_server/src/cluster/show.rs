@@ -117,9 +117,18 @@ impl Cluster {
         pools: BTreeMap<Uuid, String>,
         why: impl Fn(Uuid) -> Option<String>,
     ) -> ClusterStatus {
+        if self.is_removed() {
+            return self.shown_removed();
+        }
         let now = self.now();
         self.learn_names(&now);
+        let cut_off = if read.is_none() { self.unreached(&now) } else { Vec::new() };
         let mut nodes: Vec<ClusterMember> = now.members.iter().map(|seen| self.member(&now, seen)).collect();
+        if !cut_off.is_empty() {
+            // Their signs of life come by etcd.
+            let others = nodes.iter_mut().filter(|node| node.name != self.called);
+            others.for_each(|node| node.state = node.state.min(ClusterMemberState::Silent));
+        }
         let away = read.iter().flat_map(|read| &read.known);
         for node in away.filter(|node| now.members.iter().all(|seen| seen.node != **node)) {
             nodes.push(self.away(*node));
@@ -131,6 +140,13 @@ impl Cluster {
         }
         let mut pools: Vec<ClusterPool> =
             all.into_iter().map(|(guid, name)| self.pool(&now, read, &nodes, guid, name, &why)).collect();
+        if !cut_off.is_empty() {
+            // Others may have them by now, and serve them.
+            for pool in pools.iter_mut().filter(|pool| pool.state != ClusterPoolState::Online) {
+                (pool.state, pool.reason) = (ClusterPoolState::Unknown, None);
+                pool.volumes.clear();
+            }
+        }
         pools.sort_by(|a, b| a.name.cmp(&b.name));
         let takes_part = now.phase == Some(Phase::Member);
         let etcd = self.etcd.as_ref().map(|etcd| etcd.seen()).unwrap_or_default();
@@ -148,6 +164,8 @@ impl Cluster {
                 )
             }),
             store_unreadable: read.is_none(),
+            removed: false,
+            cut_off,
             etcd: etcd.members,
             etcd_alarms: etcd.alarms,
             summary: Vec::new(),
@@ -156,8 +174,43 @@ impl Cluster {
         }
     }
 
+    /// What a node sees that the cluster has removed: nothing of the cluster is its own any more, and nobody tells it of anything.
+    fn shown_removed(&self) -> ClusterStatus {
+        ClusterStatus {
+            cluster: self.name.to_string(),
+            node: self.called.clone(),
+            takes_part: false,
+            trouble: Some("the cluster has removed it".to_owned()),
+            store_went_back: None,
+            store_unreadable: false,
+            removed: true,
+            cut_off: Vec::new(),
+            etcd: Vec::new(),
+            etcd_alarms: Vec::new(),
+            summary: Vec::new(),
+            pools: Vec::new(),
+            nodes: Vec::new(),
+        }
+    }
+
+    /// The other members, where no link reaches any of them.
+    fn unreached(&self, now: &Status) -> Vec<String> {
+        let is_reached =
+            |node: NodeId| now.links.iter().any(|link| link.node == node && link.trouble.is_none());
+        let others: Vec<NodeId> =
+            now.members.iter().map(|seen| seen.node).filter(|node| *node != self.me).collect();
+        if others.iter().any(|node| is_reached(*node)) {
+            return Vec::new();
+        }
+        others.into_iter().map(|node| self.name_of(node)).collect()
+    }
+
     /// Says in sentences how it is with the cluster by what is known of its pools and nodes.
     pub(crate) fn sum_up(&self, shown: &mut ClusterStatus) {
+        if shown.removed || !shown.cut_off.is_empty() {
+            shown.summary = apart(shown);
+            return;
+        }
         shown.summary = summary(&shown.pools, &shown.nodes, !shown.store_unreadable, self.runs_etcd);
         shown.summary.extend(shown.etcd_alarms.iter().map(told_of_alarm));
     }
@@ -305,7 +358,32 @@ fn names<'a>(items: impl Iterator<Item = &'a str>) -> String {
     items.collect::<Vec<_>>().join(", ")
 }
 
-/// Who owns what, who is away, and what a further loss would do.
+/// Of a node that is apart from the others.
+fn apart(shown: &ClusterStatus) -> Vec<String> {
+    if shown.removed {
+        return vec![
+            "The cluster has removed this node: nothing of the cluster is served here.".to_owned(),
+            "`holdfast cluster leave` makes it a node on its own, which may join again.".to_owned(),
+        ];
+    }
+    let word = if shown.cut_off.len() == 1 { "node" } else { "nodes" };
+    let mut told = vec![format!(
+        "This node is cut off: it reaches neither etcd nor {word} {}. What they serve is not known here; they may have its pools.",
+        shown.cut_off.join(", ")
+    )];
+    let in_state = |online: bool| {
+        shown.pools.iter().filter(move |pool| (pool.state == ClusterPoolState::Online) == online)
+    };
+    if in_state(true).next().is_some() {
+        told.push(format!("Served here still: {}.", names(in_state(true).map(|pool| pool.name.as_str()))));
+    }
+    if in_state(false).next().is_some() {
+        told.push(format!("Not known: {}.", names(in_state(false).map(|pool| pool.name.as_str()))));
+    }
+    told
+}
+
+/// What an alarm of etcd means.
 fn told_of_alarm(alarm: &EtcdAlarm) -> String {
     let told = match alarm.kind {
         EtcdAlarmKind::Full => "etcd takes no changes, as a database of its has reached its quota",
@@ -314,6 +392,7 @@ fn told_of_alarm(alarm: &EtcdAlarm) -> String {
     format!("{told}: nothing is taken over, and nothing can be changed. `holdfast status` says what to do.")
 }
 
+/// Who owns what, who is away, and what a further loss would do.
 fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_etcd: bool) -> Vec<String> {
     let mut told = Vec::new();
     for node in nodes {
@@ -346,7 +425,7 @@ fn summary(pools: &[ClusterPool], nodes: &[ClusterMember], readable: bool, runs_
     }
     if !readable {
         told.push(
-            "The shared state (etcd) cannot be read: nobody can take over until it can, and a node serves its pools only while all other members answer it. Start the nodes that are away."
+            "The shared state (etcd) cannot be read here: this node can take nothing over until it can, and a node that cannot read it serves its pools only while all other members answer it. Start the nodes that are away."
                 .to_owned(),
         );
         return told;
