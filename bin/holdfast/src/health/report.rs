@@ -98,7 +98,8 @@ fn told(unreachable: Option<&str>, status: Option<&Status>) -> Vec<Finding> {
 
 /// What an issue is about, and in a cluster which node says so, where that is not said by it.
 fn subject(issue: &control_api::Issue, status: Option<&Status>) -> String {
-    let names_node = ["node ", "nodes ", "cluster ", "clocks of "].iter().any(|of| issue.subject.starts_with(of));
+    let names_node =
+        ["node ", "nodes ", "cluster ", "clocks of "].iter().any(|of| issue.subject.starts_with(of));
     let Some(status) = status.filter(|status| status.cluster.is_some() && !names_node) else {
         return issue.subject.clone();
     };

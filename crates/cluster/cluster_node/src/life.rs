@@ -24,7 +24,7 @@ use crate::entry::{self, Gate};
 use crate::follow::{News, follow};
 use crate::incarnation::{IncarnationError, Incarnations};
 use crate::links::{Aside, Links};
-use crate::permit::NodePermit;
+use crate::permit::{Ending, NodePermit};
 use crate::remembered::Remembered;
 use crate::running::{Pools, Report};
 use crate::status::{MemberState, Status};
@@ -228,15 +228,6 @@ struct Work {
     permit: Ending,
 }
 
-/// The node's permit; over when the work is.
-struct Ending(NodePermit);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
 /// What belongs to one life.
 struct Life {
     node: Node,
@@ -264,7 +255,7 @@ impl Work {
         let record = Member { incarnation, ..self.record.clone() };
         // Half of the range at the most, so that counting on does not end.
         let Ok(beats_from) = getrandom::u64().map(|number| number >> 1) else {
-            self.trouble("the system has no entropy".into());
+            self.trouble("the system has no entropy".into(), false);
             sleep(WRITE_AGAIN).await;
             return true;
         };
@@ -335,7 +326,7 @@ impl Work {
                 event = happened.recv() => match event {
                     Some(Event::News(News::Snapshot(snapshot))) => Some(snapshot),
                     Some(Event::News(News::Away(why))) => {
-                        self.trouble(format!("the shared state cannot be read: {why}"));
+                        self.trouble(format!("the shared state cannot be read: {why}"), false);
                         None
                     }
                     _ => None,
@@ -363,21 +354,21 @@ impl Work {
             let Some(snapshot) = snapshot else { continue };
             let mut incarnations = self.incarnations.clone().lock_owned().await;
             if incarnations.was_removed(&self.cluster, self.me) {
-                self.removed(entry::removed(self.me));
+                self.trouble(entry::removed(self.me), true);
                 continue;
             }
             let who = (self.me, self.record.name.as_str());
             match entry::look(who, &self.cluster, &snapshot, |life| incarnations.is_gone(life)) {
                 Gate::Open { above } => {
                     if let Err(why) = self.seen.look((self.me, &self.cluster), &self.store, &snapshot).await {
-                        self.trouble(why);
+                        self.trouble(why, false);
                         continue;
                     }
                     let written = tokio::task::spawn_blocking(move || incarnations.next(above)).await;
                     match written {
                         Ok(Ok(incarnation)) => return Some((snapshot, incarnation)),
                         Ok(Err(error)) => {
-                            self.trouble(error.to_string());
+                            self.trouble(error.to_string(), false);
                             if matches!(error, IncarnationError::Exhausted(_)) {
                                 return None;
                             }
@@ -387,33 +378,26 @@ impl Work {
                     sleep(WRITE_AGAIN).await;
                     again.notify_one();
                 }
-                Gate::Closed(why) => self.trouble(why),
+                Gate::Closed(why) => self.trouble(why, false),
                 Gate::Removed(why) => {
                     incarnations.note_removed(&self.cluster, self.me);
-                    self.removed(why);
+                    self.trouble(why, true);
                 }
             }
         }
     }
 
-    fn trouble(&self, why: String) {
-        // Links go on between lives: how they are is seen by them alone then.
-        let links = self.links.status();
-        self.told.send_if_modified(|status| {
-            let changed = status.links != links;
-            status.links = links;
-            if status.trouble.as_ref() == Some(&why) {
-                return changed;
+    /// Says why the node takes no part; `removed`: it never will. Links go on between lives: how they are is seen by them alone then.
+    fn trouble(&self, why: String, removed: bool) {
+        self.told.send_if_modified(|told| {
+            let before = told.clone();
+            (told.links, told.removed) = (self.links.status(), removed);
+            if told.trouble.as_ref() != Some(&why) {
+                tracing::warn!("node {} does not take part: {why}", self.me);
             }
-            tracing::warn!("node {} does not take part: {why}", self.me);
-            status.trouble = Some(why);
-            true
+            told.trouble = Some(why);
+            *told != before
         });
-    }
-
-    fn removed(&self, why: String) {
-        self.trouble(why);
-        self.told.send_if_modified(|status| !std::mem::replace(&mut status.removed, true));
     }
 
     /// What an event is to the state machine.

@@ -54,6 +54,14 @@ fn the_usual_options() {
 }
 
 #[test]
+fn who_asks_how_it_is_used_is_told_that() {
+    for line in ["-?", "--help", "--help -b8K", "-b8K a --help", "--nonsense -?"] {
+        assert!(parse_line(line).is_ok_and(|invocation| invocation.usage), "{line}");
+    }
+    assert!(parse_line("-b8K a").is_ok_and(|invocation| !invocation.usage));
+}
+
+#[test]
 fn defaults_are_those_of_the_help() {
     let span = span_of("a");
     let target = &span.targets[0];

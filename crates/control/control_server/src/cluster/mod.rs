@@ -35,6 +35,7 @@ mod paths;
 mod seal;
 mod show;
 mod strangers;
+mod summary;
 pub mod supervised;
 mod told;
 mod users;

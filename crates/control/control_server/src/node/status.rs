@@ -189,7 +189,7 @@ impl Node {
     }
 
     /// Links of this node that are broken, by what it sees of the cluster now.
-    fn link_issues(&self, cluster: &ClusterStatus) -> Vec<Issue> {
+    pub(super) fn link_issues(&self, cluster: &ClusterStatus) -> Vec<Issue> {
         let now = self.uptime_seconds();
         let mut links = self.broken_links.lock();
         links.look(now, cluster);
