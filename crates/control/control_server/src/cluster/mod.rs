@@ -75,6 +75,7 @@ pub use order::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
 pub(crate) use show::Read;
+pub(crate) use told::removed;
 
 use crate::backend::NodeSeen;
 use etcd::SharedEtcd;
@@ -86,12 +87,6 @@ const SAY_AGAIN: Duration = Duration::from_millis(500);
 
 /// The store is asked for so long whether this node belongs to the cluster still, before it takes part.
 const STANDING: Duration = Duration::from_secs(5);
-
-/// Why a node that was removed takes no part.
-pub(crate) fn removed() -> Problem {
-    Problem::new(Code::WrongState, "The cluster has removed this node.")
-        .todo("`holdfast cluster leave` makes it one on its own, which may join again.")
-}
 
 /// Asks the node's permit.
 struct May(NodePermit);
