@@ -39,9 +39,7 @@ impl LinkWatch {
 /// Both nodes may see it, and say it of the same pair in the same words.
 fn of_link(me: &str, other: &str) -> Issue {
     let (first, second) = if me < other { (me, other) } else { (other, me) };
-    let detail = format!(
-        "the link between them is broken, in one direction at least, though both take part: a pool that one of them serves does without disks of the other, so mirrors over both have fewer copies; policies of storage QoS that are divided among nodes go on with what the other said last (LostCommunication); and neither passes requests on to the other"
-    );
+    let detail = "the link between them is broken, in one direction at least, though both take part: a pool that one of them serves does without disks of the other, so mirrors over both have fewer copies; policies of storage QoS that are divided among nodes go on with what the other said last (LostCommunication); and neither passes requests on to the other";
     let todo = format!(
         "Look at the network between {first} and {second}: addresses, cables, firewalls. `holdfast cluster status` on each of them says what is in the way."
     );

@@ -282,7 +282,10 @@ fn a_node_that_is_cut_off_says_so_and_nothing_of_the_others() {
     let codes: Vec<&str> = issues.iter().map(|issue| issue.code.as_str()).collect();
     assert_eq!(codes, ["node-cut-off"]);
     assert_eq!((issues[0].subject.as_str(), issues[0].severity), ("node n1", Severity::Error));
-    assert!(issues[0].detail.starts_with("it reaches neither etcd nor nodes n2, n3: what they serve"), "{issues:?}");
+    assert!(
+        issues[0].detail.starts_with("it reaches neither etcd nor nodes n2, n3: what they serve"),
+        "{issues:?}"
+    );
     // Whoever asks the others counts those for mute, which they are not.
     let told = not_known(&all, &all.pools, &["n2".into(), "n3".into()]);
     assert_eq!(told, ["this node, n1, reaches neither etcd nor nodes n2, n3: how it is with p is not known"]);
