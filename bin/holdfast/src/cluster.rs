@@ -88,6 +88,10 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
             let status: ClusterStatus = client.get("/cluster").await?;
             context.show(&status, |status| {
                 print_summary(status);
+                // One that was removed sees nothing of it.
+                if status.removed {
+                    return;
+                }
                 outln!();
                 print_pools(status);
                 outln!();

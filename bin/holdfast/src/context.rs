@@ -22,7 +22,8 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     /// Print JSON.
     pub(crate) json: bool,
-    yes: bool,
+    /// Nobody is asked.
+    pub(crate) yes: bool,
 }
 
 impl Context {

@@ -82,6 +82,11 @@ impl Node {
         self.json(&["cluster", "join", token, "--address", &self.address, "--node-name", name])
     }
 
+    /// The address without the port.
+    fn host(&self) -> String {
+        self.address.rsplit_once(':').map_or_else(String::new, |(host, _)| host.to_owned())
+    }
+
     fn groups(&self) -> usize {
         self.json(&["initiator-group", "list"])["items"].as_array().expect("a list").len()
     }
@@ -241,6 +246,57 @@ fn a_join_that_was_killed_is_finished_by_the_same_token() {
     }
     let place = beta.join(&token, "beta");
     assert_eq!((place["cluster"].as_str(), place["number"].as_u64()), (Some("store1"), Some(2)), "{place}");
+}
+
+/// A node that would be refused by etcd goes on as if it had not asked. One that was removed says so when it comes back, and leaves.
+#[test]
+fn a_removed_node_leaves_and_a_leave_that_is_refused_stops_nothing() {
+    if !is_installed() {
+        return;
+    }
+    let alpha = Node::start();
+    alpha.json(&["cluster", "init", "--name", "store1", "--address", &alpha.address, "--node-name", "alpha"]);
+    alpha.json(&["initiator-group", "create", "vmhosts", "--any"]);
+    let (beta, mut gamma) = (Node::start(), Node::start());
+    // What is gamma's own, before and after.
+    let portal = format!("{}:{}", gamma.host(), own_ports(1));
+    beta.join(&alpha.token(), "beta");
+    gamma.join(&alpha.token(), "gamma");
+    gamma.json(&["portal", "create", &portal]);
+    wait_for("each node has a member of etcd with a vote", || {
+        let etcd = alpha.json(&["cluster", "status"])["etcd"].as_array().cloned().unwrap_or_default();
+        etcd.len() == 3 && etcd.iter().all(|member| member["state"] == "serving")
+    });
+
+    gamma.kill();
+    let starts = |node: &Node| {
+        let log = std::fs::read_to_string(node.dir.path().join("log")).unwrap_or_default();
+        log.matches("node is running").count()
+    };
+    let before = starts(&beta);
+    // Of two other members one answers, which is no majority.
+    assert_eq!(beta.refused(&["cluster", "leave"]), "wrong-state");
+    assert_eq!(starts(&beta), before, "it has not stopped for that");
+    assert_eq!(beta.json(&["cluster", "place"])["failed"], Value::Null);
+
+    wait_for("gamma can be removed", || alpha.ask(&["node", "remove", "gamma", "--yes"]).status.success());
+    gamma.start_again();
+    wait_for("it says that it was removed", || gamma.json(&["status"])["cluster"]["removed"] == true);
+    let status = gamma.json(&["status"]);
+    assert!(status["summary"].as_str().is_some_and(|told| told.starts_with("REMOVED")), "{status}");
+    assert!(!status.to_string().contains("cannot be read"), "{status}");
+    assert!(status["issues"].to_string().contains("node-removed"), "{status}");
+    let place = gamma.json(&["cluster", "leave"]);
+    assert_eq!((&place["cluster"], &place["failed"]), (&Value::Null, &Value::Null), "{place}");
+    assert_eq!(gamma.groups(), 0, "it has nothing of the cluster's");
+    let portals = gamma.json(&["portal", "list"]);
+    assert!(portals.to_string().contains(&portal), "what is its own stays: {portals}");
+    // And also over a start; then it may come again, as another one.
+    gamma.kill();
+    gamma.start_again();
+    assert_eq!(gamma.json(&["cluster", "place"])["cluster"], Value::Null);
+    gamma.json(&["portal", "delete", &portal, "--yes"]);
+    assert_eq!(gamma.join(&alpha.token(), "gamma")["number"].as_u64(), Some(4));
 }
 
 #[expect(clippy::disallowed_methods, reason = "the moment of a kill: each is right")]

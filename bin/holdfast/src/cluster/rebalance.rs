@@ -43,7 +43,8 @@ impl Args {
         let plan: ClusterBalance = context.client.get("/cluster/balance").await?;
         let mut report = Report { plan, moved: Vec::new(), failed: Vec::new() };
         if !context.json {
-            print(&report.plan, self.dry_run);
+            // Who is asked is told then what is lost.
+            print(&report.plan, self.dry_run, self.dry_run || context.yes);
         }
         if !self.dry_run {
             report.ask(context)?;
@@ -131,7 +132,7 @@ async fn move_one(context: &Context, step: &BalanceMove) -> Result<(), ClientErr
     })
 }
 
-fn print(plan: &ClusterBalance, dry_run: bool) {
+fn print(plan: &ClusterBalance, dry_run: bool, with_discards: bool) {
     let headings = ["NODE", ">POOLS", ">THEN", ">LOAD", ">THEN"];
     let mut nodes = Table::new(&headings, "No node takes pools now.");
     for node in &plan.nodes {
@@ -161,7 +162,7 @@ fn print(plan: &ClusterBalance, dry_run: bool) {
     }
     moves.print();
     let discards = plan.moves.iter().flat_map(|step| &step.discards);
-    for lost in discards {
+    for lost in discards.filter(|_| with_discards) {
         outln!("{lost}");
     }
     if !plan.stay.is_empty() {

@@ -106,16 +106,19 @@ pub(crate) async fn run(command: Command, context: &Context) -> CliResult {
 
 fn print(findings: &[OnNode<Finding>]) {
     let headings = ["ID", "SEVERITY", "CODE", "SUBJECT", "STATE", "FOR", "TIMES", "KNOWN TO"];
-    let mut table = Table::new(&headings, "Nothing is wrong that is known.");
+    let mut table = Table::of(&headings, "Nothing is wrong that is known.", findings);
     let now = SystemClock::new().wall().0 / 1_000_000_000;
     for found in findings {
         let id = found.node.as_ref().map_or_else(|| found.id.clone(), |node| format!("{node}:{}", found.id));
         let (state, end) = match found.state {
             FindingState::Active => ("there".to_owned(), now),
-            FindingState::Clearing => ("gone just now".to_owned(), found.last_seen),
+            // It may come back: it counts as gone when it has stayed away for a while.
+            FindingState::Clearing => {
+                (format!("gone for {}", seconds(now.saturating_sub(found.last_seen))), found.last_seen)
+            }
             FindingState::Cleared => (format!("gone {}", time(found.cleared.unwrap_or(0))), found.last_seen),
         };
-        table.row([
+        let cells = [
             id,
             mark(found.severity).to_owned(),
             found.code.clone(),
@@ -124,7 +127,8 @@ fn print(findings: &[OnNode<Finding>]) {
             seconds(end.saturating_sub(found.first_seen)),
             found.times.to_string(),
             found.acknowledged.as_ref().map(|known| known.by.clone()).unwrap_or_default(),
-        ]);
+        ];
+        table.row_of(found, cells);
     }
     table.print();
 }

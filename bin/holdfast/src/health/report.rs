@@ -89,11 +89,23 @@ fn told(unreachable: Option<&str>, status: Option<&Status>) -> Vec<Finding> {
     let issues = status.into_iter().flat_map(|status| &status.issues);
     let finding = |issue: &control_api::Issue| Finding {
         severity: issue.severity,
-        subject: issue.subject.clone(),
+        subject: subject(issue, status),
         detail: issue.detail.clone(),
         todo: issue.todo.clone(),
     };
     issues.map(finding).collect()
+}
+
+/// What an issue is about, and in a cluster which node says so, where that is not said by it.
+fn subject(issue: &control_api::Issue, status: Option<&Status>) -> String {
+    let names_node =
+        ["node ", "nodes ", "cluster ", "clocks of "].iter().any(|of| issue.subject.starts_with(of));
+    let Some(status) = status.filter(|status| status.cluster.is_some() && !names_node) else {
+        return issue.subject.clone();
+    };
+    // Of other nodes they are named before the id.
+    let node = issue.id.split_once(':').map_or(status.node.as_str(), |(node, _)| node);
+    format!("{} (node {node})", issue.subject)
 }
 
 /// What about the machine's network costs speed or safety; what could merely be better is said by `holdfast net`.
@@ -129,6 +141,30 @@ fn unexpected(expected: &Expected, sections: &[Section]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_a_cluster_a_finding_names_its_node() {
+        let issue = |id: &str, subject: &str| {
+            let text = serde_json::json!({ "code": "disk-missing", "id": id, "severity": "error", "subject": subject, "detail": "d", "todo": "t" });
+            serde_json::from_value::<control_api::Issue>(text).expect("an issue")
+        };
+        let status = |cluster: bool| {
+            let cluster = cluster.then(|| {
+                serde_json::json!({ "cluster": "c", "node": "n1", "takes_part": true, "summary": [], "pools": [], "nodes": [] })
+            });
+            let text = serde_json::json!({
+                "node": "n1", "version": "1", "uptime_seconds": 1, "ready": true, "verdict": "reduced", "summary": "", "issues": [],
+                "jobs": [], "capacity_bytes": 0, "free_bytes": 0, "io_engine": "", "pid": 1, "data_dir": "", "cluster": cluster,
+                "counts": { "pools": 0, "disks": 0, "volumes": 0, "targets": 0, "luns": 0, "luns_online": 0, "sessions": 0 },
+            });
+            serde_json::from_value::<Status>(text).expect("a status")
+        };
+        let clustered = status(true);
+        assert_eq!(subject(&issue("n2:12", "disk d"), Some(&clustered)), "disk d (node n2)");
+        assert_eq!(subject(&issue("12", "disk d"), Some(&clustered)), "disk d (node n1)");
+        assert_eq!(subject(&issue("n2:12", "node n3"), Some(&clustered)), "node n3");
+        assert_eq!(subject(&issue("12", "disk d"), Some(&status(false))), "disk d");
+    }
 
     #[test]
     fn a_node_that_is_down_is_the_worst_finding() {

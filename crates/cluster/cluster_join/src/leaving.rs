@@ -5,7 +5,7 @@ use std::time::Duration;
 use cluster_store::keys::{ClusterName, Key, NodeId};
 use cluster_store::values::{Owner, Seats, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
-use cluster_store_etcd::EtcdStore;
+use cluster_store_etcd::{EtcdMember, EtcdStore};
 use tokio::time::Instant;
 
 use crate::error::{JoinError, Kind};
@@ -82,6 +82,52 @@ pub async fn check_leave(
         format!("Node {} has the pools {}.", entry.name, pools.join(", ")),
         "Move them to other nodes first: `holdfast node pause --drain` on that node. Those of a node that is gone are taken by others; `holdfast cluster status` says who owns what, and `holdfast node list` which nodes take none.",
     ))
+}
+
+/// Whether etcd will let go of the member that this node runs, if it runs one: asked before the node stops for that, and decided by etcd when it leaves.
+///
+/// # Errors
+/// Why not; when etcd does not answer.
+pub async fn check_member(store: &EtcdStore, cluster: &ClusterName, node: NodeId) -> Result<(), JoinError> {
+    let (_, seats) = seats(store, cluster).await?;
+    let Some((_, peer_url)) = seats.seats.iter().find(|(id, _)| *id == node) else { return Ok(()) };
+    let members = store.members().await?;
+    let Some(own) = members.iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url)) else {
+        return Ok(());
+    };
+    if own.learner {
+        return Ok(());
+    }
+    let others: Vec<&EtcdMember> = members.iter().filter(|member| member.id != own.id).collect();
+    let votes: Vec<&EtcdMember> = others.iter().copied().filter(|member| !member.learner).collect();
+    if votes.is_empty() {
+        return if others.iter().any(|other| !other.name.is_empty()) { Ok(()) } else { Err(only_member()) };
+    }
+    let health = store.health().await;
+    let answers = |member: &&&EtcdMember| {
+        health.iter().any(|asked| asked.told.is_ok() && member.client_urls.contains(&asked.url))
+    };
+    let (there, all) = (votes.iter().filter(answers).count(), votes.len());
+    // What is left has to have a majority, or etcd refuses.
+    if there > all / 2 {
+        return Ok(());
+    }
+    Err(JoinError::new(
+        Kind::State,
+        format!(
+            "etcd does not let this node's member go: of the {all} others with a vote {there} {}, which is no majority.",
+            if there == 1 { "answers" } else { "answer" }
+        ),
+        "Start the nodes that are away first; `holdfast cluster status` names them.",
+    ))
+}
+
+fn only_member() -> JoinError {
+    JoinError::new(
+        Kind::State,
+        "This node runs the only member of the cluster's etcd, and no other node has taken part in it yet.",
+        "Wait until another node has: `holdfast cluster status`.",
+    )
 }
 
 /// Takes a node out of the cluster that has stopped for it: its member of etcd, its seat, its name; its number stays given. Done already, it
@@ -236,11 +282,7 @@ async fn remove_member(store: &EtcdStore, peer_url: &str) -> Result<(), JoinErro
             } else if let Some(heir) = heir {
                 store.promote(heir.id).await
             } else {
-                return Err(JoinError::new(
-                    Kind::State,
-                    "This node runs the only member of the cluster's etcd, and no other node has taken part in it yet.",
-                    "Wait until another node has: `holdfast cluster status`.",
-                ));
+                return Err(only_member());
             };
             why = done.err().or(why.take());
             tokio::time::sleep(PAUSE).await;

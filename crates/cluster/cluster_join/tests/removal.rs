@@ -1,9 +1,9 @@
 //! Removing a node that is silent, with the real etcd: one that gives a sign of life stays.
 #![allow(clippy::expect_used, reason = "a test")]
 
-use cluster_join::{Kind, Standing, check_leave, last_beat, remove, standing};
+use cluster_join::{Kind, Standing, check_leave, check_member, last_beat, remove, standing};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
-use cluster_store::values::{Holder, Incarnation, NodeEntry, Owner, Value as _};
+use cluster_store::values::{Holder, Incarnation, NodeEntry, Owner, Seats, Value as _};
 use cluster_store::{ClusterStore, Revision, Step, Transaction};
 use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
 use test_etcd::{Etcd, is_installed};
@@ -75,4 +75,49 @@ async fn a_node_that_gives_a_sign_of_life_is_not_removed() {
     remove(&store, &cluster, id(2), seen).await.expect("done already");
     // A cluster whose state was restored from a backup of before a node joined does not keep that.
     check_leave(&store, &cluster, id(9)).await.expect("it is not known");
+}
+
+/// Before a node stops to leave, it knows whether etcd will let its member go.
+#[tokio::test]
+async fn etcd_lets_no_member_go_without_which_it_has_no_majority() {
+    if !is_installed() {
+        return;
+    }
+    let mut etcd = Etcd::start(3, &[]);
+    etcd.wait_until_healthy();
+    let store = store(&etcd);
+    let cluster = ClusterName::new("c").expect("a name");
+    let id = |number| NodeId::new(number).expect("a number");
+    let members = store.members().await.expect("etcd answers");
+    // In the order in which they were started.
+    let peer_of = |number: usize| {
+        let named = members.iter().find(|member| member.name == format!("etcd{number}"));
+        named.expect("it is there").peer_urls[0].clone()
+    };
+    let seats = Seats { seats: vec![(id(1), peer_of(0)), (id(2), peer_of(1)), (id(3), peer_of(2))] };
+    let steps = vec![Step::Put(Key::EtcdSeats.path(&cluster), seats.encode().expect("a value"))];
+    let put = store.transact(Transaction { steps, ..Transaction::default() }).await;
+    assert!(put.expect("etcd answers").done);
+
+    check_member(&store, &cluster, id(1)).await.expect("two others answer");
+    check_member(&store, &cluster, id(9)).await.expect("it runs none");
+    etcd.kill(2);
+    let error = check_member(&store, &cluster, id(1)).await.expect_err("one of two others is no majority");
+    assert!(error.kind == Kind::State && error.what.contains("1 answers"), "{error}");
+    check_member(&store, &cluster, id(3)).await.expect("the one that is away may go");
+    etcd.restart(2);
+    etcd.wait_until_healthy();
+    check_member(&store, &cluster, id(1)).await.expect("two others answer again");
+    drop(etcd);
+
+    // The only one.
+    let etcd = Etcd::start(1, &[]);
+    let store = self::store(&etcd);
+    let peer = store.members().await.expect("etcd answers")[0].peer_urls[0].clone();
+    let seats = Seats { seats: vec![(id(1), peer)] };
+    let steps = vec![Step::Put(Key::EtcdSeats.path(&cluster), seats.encode().expect("a value"))];
+    let put = store.transact(Transaction { steps, ..Transaction::default() }).await;
+    assert!(put.expect("etcd answers").done);
+    let error = check_member(&store, &cluster, id(1)).await.expect_err("nothing would be left");
+    assert!(error.what.contains("only member"), "{error}");
 }

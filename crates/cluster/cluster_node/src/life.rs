@@ -24,7 +24,7 @@ use crate::entry::{self, Gate};
 use crate::follow::{News, follow};
 use crate::incarnation::{IncarnationError, Incarnations};
 use crate::links::{Aside, Links};
-use crate::permit::NodePermit;
+use crate::permit::{Ending, NodePermit};
 use crate::remembered::Remembered;
 use crate::running::{Pools, Report};
 use crate::status::{MemberState, Status};
@@ -241,15 +241,6 @@ struct Work {
     permit: Ending,
 }
 
-/// The node's permit; over when the work is.
-struct Ending(NodePermit);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
 /// What belongs to one life.
 struct Life {
     node: Node,
@@ -277,7 +268,7 @@ impl Work {
         let record = Member { incarnation, ..self.record.clone() };
         // Half of the range at the most, so that counting on does not end.
         let Ok(beats_from) = getrandom::u64().map(|number| number >> 1) else {
-            self.trouble("the system has no entropy".into());
+            self.trouble("the system has no entropy".into(), false);
             sleep(WRITE_AGAIN).await;
             return true;
         };
@@ -354,7 +345,7 @@ impl Work {
                 event = happened.recv() => match event {
                     Some(Event::News(News::Snapshot(snapshot))) => Some(snapshot),
                     Some(Event::News(News::Away(why))) => {
-                        self.trouble(format!("the shared state cannot be read: {why}"));
+                        self.trouble(format!("the shared state cannot be read: {why}"), false);
                         None
                     }
                     _ => None,
@@ -386,21 +377,21 @@ impl Work {
             let Some(snapshot) = snapshot else { continue };
             let mut incarnations = self.incarnations.clone().lock_owned().await;
             if incarnations.was_removed(&self.cluster, self.me) {
-                self.trouble(entry::removed(self.me));
+                self.trouble(entry::removed(self.me), true);
                 continue;
             }
             let who = (self.me, self.record.name.as_str());
             match entry::look(who, &self.cluster, &snapshot, |life| incarnations.is_gone(life)) {
                 Gate::Open { above } => {
                     if let Err(why) = self.seen.look((self.me, &self.cluster), &self.store, &snapshot).await {
-                        self.trouble(why);
+                        self.trouble(why, false);
                         continue;
                     }
                     let written = tokio::task::spawn_blocking(move || incarnations.next(above)).await;
                     match written {
                         Ok(Ok(incarnation)) => return Some((snapshot, incarnation)),
                         Ok(Err(error)) => {
-                            self.trouble(error.to_string());
+                            self.trouble(error.to_string(), false);
                             if matches!(error, IncarnationError::Exhausted(_)) {
                                 return None;
                             }
@@ -410,23 +401,25 @@ impl Work {
                     sleep(WRITE_AGAIN).await;
                     again.notify_one();
                 }
-                Gate::Closed(why) => self.trouble(why),
+                Gate::Closed(why) => self.trouble(why, false),
                 Gate::Removed(why) => {
                     incarnations.note_removed(&self.cluster, self.me);
-                    self.trouble(why);
+                    self.trouble(why, true);
                 }
             }
         }
     }
 
-    fn trouble(&self, why: String) {
-        self.told.send_if_modified(|status| {
-            if status.trouble.as_ref() == Some(&why) {
-                return false;
+    /// Says why the node takes no part; `removed`: it never will. Links go on between lives: how they are is seen by them alone then.
+    fn trouble(&self, why: String, removed: bool) {
+        self.told.send_if_modified(|told| {
+            let before = told.clone();
+            (told.links, told.removed) = (self.links.status(), removed);
+            if told.trouble.as_ref() != Some(&why) {
+                tracing::warn!("node {} does not take part: {why}", self.me);
             }
-            tracing::warn!("node {} does not take part: {why}", self.me);
-            status.trouble = Some(why);
-            true
+            told.trouble = Some(why);
+            *told != before
         });
     }
 
@@ -513,6 +506,7 @@ impl Work {
             sights: life.node.sights().collect(),
             links: self.links.status(),
             trouble: None,
+            removed: false,
             went_back: self.seen.went_back(),
         };
         self.told.send_if_modified(|told| {

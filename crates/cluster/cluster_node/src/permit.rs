@@ -118,6 +118,15 @@ impl NodePermit {
     }
 }
 
+/// The node's permit; over when the work is.
+pub(crate) struct Ending(pub(crate) NodePermit);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -67,6 +67,8 @@ pub struct Status {
     pub links: Vec<LinkStatus>,
     /// What it waits for, for people.
     pub trouble: Option<String>,
+    /// The cluster has removed this node: it takes no part any more.
+    pub removed: bool,
     /// The store has gone back since this process began, or since the one before it had seen it last.
     pub went_back: Option<StoreWentBack>,
 }

@@ -342,3 +342,55 @@ fn a_member_without_a_leader_says_so_and_is_not_away() {
     let fresh = self::store(&etcd, &runtime);
     assert_eq!(led(&fresh)[left], Some(false));
 }
+
+/// Beyond what etcd sets aside for its log: a few megabytes for its database.
+const SMALL_DISK: u64 = 140 << 20;
+
+/// A full disk ends etcd at its next change. Nobody is there to ask then, which is said; what was answered before is there when it has room again.
+#[test]
+fn a_full_disk_of_the_only_member() {
+    if !is_installed() {
+        return;
+    }
+    let Some(mut etcd) = Etcd::start_on_small_disks(1, &[0], SMALL_DISK) else { return };
+    let runtime = runtime();
+    under(&runtime, &mut etcd, async |etcd, counter| {
+        etcd.fill_disk(0);
+        let failed = async { while counter.step().await.is_ok() {} };
+        failed.await;
+        test_etcd::wait_for("it has ended", || etcd.has_ended(0));
+        let error = counter.step().await.expect_err("there is nobody to ask");
+        assert!(matches!(error, StoreError::NotDone(_)), "{error}");
+        assert!(error.to_string().contains("refused"), "it is said why: {error}");
+        etcd.free_disk(0);
+        etcd.restart(0);
+        counter.raise(20).await;
+    });
+}
+
+/// The others go on without a member whose disk is full; it is told of as one that is away, and takes part again when it has room.
+#[test]
+fn a_full_disk_of_one_of_three_members() {
+    if !is_installed() {
+        return;
+    }
+    let Some(mut etcd) = Etcd::start_on_small_disks(3, &[0], SMALL_DISK) else { return };
+    let runtime = runtime();
+    let asking = store(&etcd, &runtime);
+    under(&runtime, &mut etcd, async |etcd, counter| {
+        etcd.fill_disk(0);
+        counter.raise(20).await;
+        while !etcd.has_ended(0) {
+            counter.raise(1).await;
+        }
+        let answers = asking.health().await;
+        let answers: Vec<bool> = answers.iter().map(|member| member.told.is_ok()).collect();
+        assert_eq!(answers, [false, true, true]);
+        counter.raise(20).await;
+        etcd.free_disk(0);
+        etcd.restart(0);
+        etcd.wait_until_healthy();
+        let answers = asking.health().await;
+        assert!(answers.iter().all(|member| member.told.is_ok()), "{answers:?}");
+    });
+}

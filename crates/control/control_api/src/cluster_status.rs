@@ -182,6 +182,14 @@ pub struct ClusterStatus {
     /// The shared state (etcd) cannot be read by the node that answers: it does not know what other nodes serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub store_unreadable: bool,
+    /// The cluster has removed the node that answers: it takes no part any more, and has nothing of the cluster. `holdfast cluster leave`
+    /// makes it one on its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removed: bool,
+    /// The other nodes, where the node that answers reaches none of them and not the shared state either: it is cut off itself, and what they serve it
+    /// does not know. Empty otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cut_off: Vec<String>,
     /// Members of etcd, as the node that answers has found them within the last seconds; none before it has looked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etcd: Vec<EtcdMemberStatus>,

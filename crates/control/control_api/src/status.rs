@@ -27,7 +27,8 @@ pub enum Verdict {
     FullyRedundant,
     /// Yes soon: copies are being restored.
     Restoring,
-    /// No, but all data is there, as far as is known: `summary` begins with UNKNOWN where a node does not answer that has pools.
+    /// No, but all data is there, as far as is known: `summary` begins with UNKNOWN where a node does not answer that has pools, or
+    /// the node that is asked is cut off, and with REMOVED where the cluster has removed it.
     Reduced,
     /// No: some data is not available.
     Unavailable,

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
 use crate::cluster::config::{Fate, Written};
-use crate::cluster::{ConfigSeal, config};
+use crate::cluster::{ConfigSeal, config, removed};
 use crate::data_dir::replace_file;
 
 /// Largest configuration file that is read, in bytes: 65,536 LUNs take about 30 MB.
@@ -52,8 +52,16 @@ struct Shared {
     cluster: ClusterName,
     seal: ConfigSeal,
     runtime: Handle,
+    /// The cluster has removed this node: what is shared is not this node's any more.
+    ended: AtomicBool,
     /// That of the configuration in memory.
     head: Mutex<Option<(Revision, ConfigHead)>>,
+}
+
+impl Shared {
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
 }
 
 impl std::fmt::Debug for Shared {
@@ -147,7 +155,21 @@ impl ConfigStore {
         seal: ConfigSeal,
         runtime: Handle,
     ) {
-        let _ = self.shared.set(Shared { store, cluster, seal, runtime, head: Mutex::default() });
+        let _ = self.shared.set(Shared {
+            store,
+            cluster,
+            seal,
+            runtime,
+            ended: AtomicBool::new(false),
+            head: Mutex::default(),
+        });
+    }
+
+    /// The cluster has removed this node: nothing of what is shared is taken up or changed from now on. What is this node's own is.
+    pub(crate) fn end_sharing(&self) {
+        if let Some(shared) = self.shared.get() {
+            shared.ended.store(true, Ordering::Release);
+        }
     }
 
     /// Takes up what other nodes have changed. The first node of a cluster gives what it has. Blocks as [`Self::change`] does.
@@ -156,7 +178,7 @@ impl ConfigStore {
     /// # Errors
     /// When it cannot be read, or makes no sense here: what was known stays.
     pub(crate) fn catch_up(&self) -> Result<(), Problem> {
-        let Some(shared) = self.shared.get() else { return Ok(()) };
+        let Some(shared) = self.shared.get().filter(|shared| !shared.has_ended()) else { return Ok(()) };
         block_in_place(|| {
             let _changing = self.changing.lock();
             self.adopt(shared)?;
@@ -264,7 +286,7 @@ impl ConfigStore {
             }
             let _changing = self.changing.lock();
             // What others have changed comes first. Without the store only what is this node's own is changed.
-            let known = self.adopt(shared);
+            let known = if shared.has_ended() { Err(removed()) } else { self.adopt(shared) };
             let Current { revision, config: before } = self.current();
             let mut config = (*before).clone();
             let value = change(&mut config)?;

@@ -198,6 +198,9 @@ impl Running {
                         .await
                 {
                     tracing::error!(%problem, "the node does not take part in its cluster");
+                    if node.place().is_some_and(|place| place.is_removed()) {
+                        node.is_removed_now();
+                    }
                 }
             }
         });
@@ -306,6 +309,7 @@ impl Running {
 async fn watch_removal(steward: Arc<Steward>, node: Arc<Node>) {
     steward.removed().await;
     tracing::error!(problem = %cluster::removed(), "this node takes part in its cluster no more");
+    node.is_removed_now();
     node.leave_service().await;
     if let Err(error) = steward.withdraw().await {
         tracing::warn!(%error, "this node is in the list of members still");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use control_api::{ClusterMember, ClusterMemberState, ClusterStatus, Issue, Severity, many};
 
+use crate::apart::of_apart;
 use crate::etcd::of_etcd;
 use crate::unserved::of_unserved;
 use crate::{FindingCode, issue};
@@ -17,6 +18,9 @@ pub fn of_nodes(cluster: &ClusterStatus) -> Vec<Issue> {
 
 /// What nodes are away, and what that means for a further loss: of what each node sees of the others by itself.
 pub fn of_nodes_seen(cluster: &ClusterStatus) -> Vec<Issue> {
+    if let Some(apart) = of_apart(cluster) {
+        return vec![apart];
+    }
     let away =
         |node: &&ClusterMember| matches!(node.state, ClusterMemberState::Away | ClusterMemberState::Silent);
     let told = cluster.nodes.iter().filter(away).map(|node| {
@@ -168,6 +172,8 @@ mod tests {
             trouble: None,
             store_went_back: None,
             store_unreadable: false,
+            removed: false,
+            cut_off: Vec::new(),
             etcd: Vec::new(),
             etcd_voters: None,
             etcd_alarms: Vec::new(),

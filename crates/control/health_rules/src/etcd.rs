@@ -116,6 +116,8 @@ mod tests {
             trouble: None,
             store_went_back: None,
             store_unreadable: false,
+            removed: false,
+            cut_off: Vec::new(),
             etcd: members,
             etcd_voters: None,
             etcd_alarms: alarms,

@@ -21,6 +21,8 @@ pub struct Known<'a> {
     pub ready: bool,
     /// There are no pools.
     pub empty: bool,
+    /// The cluster has removed the node that says it: of the cluster's data nothing is here, and nothing is known.
+    pub removed: bool,
     /// The worst redundancy of data that can be looked into.
     pub redundancy: Option<RedundancyState>,
     /// Pools that no node serves, each as a part of a sentence.
@@ -32,6 +34,11 @@ pub struct Known<'a> {
 /// The answer to "is all data as redundant as promised?", and a sentence that is as bad as the worst that was found, or is not known.
 pub fn headline(known: &Known<'_>, issues: &[Issue]) -> (Verdict, String) {
     let &Known { ready, empty, waits, not_known, .. } = known;
+    if known.removed {
+        let sentence =
+            "REMOVED: the cluster has removed this node, and nothing of the cluster is served here.";
+        return (Verdict::Reduced, sentence.to_owned());
+    }
     // What programs read is about the data: it is the same whoever knows of what.
     let worst = issues.iter().map(|issue| issue.severity).min().unwrap_or(Severity::Info);
     // Of data that is not known nobody says that it is as redundant as promised.

@@ -16,6 +16,7 @@
 //!   data or a critical line, whoever knows of it. What cannot be looked into, as no node serves it or its node does not answer, is said to be so, and is
 //!   never taken for redundant.
 
+mod apart;
 mod book;
 mod clients;
 mod cluster;
@@ -25,6 +26,7 @@ mod file;
 pub mod fuzz;
 mod headline;
 mod kept_pools;
+mod links;
 mod lost_writes;
 mod parts;
 mod reservations;
@@ -44,6 +46,7 @@ pub use code::FindingCode;
 pub use file::{FileError, MAX_FILE_BYTES, read, write};
 pub use headline::{Known, headline, sort};
 pub use kept_pools::of_kept_pools;
+pub use links::{BROKEN_AFTER, LinkWatch};
 pub use lost_writes::of_lost_writes;
 pub use parts::{of_luns, of_pools, of_portals, of_space, of_volumes};
 pub use reservations::of_reservations;

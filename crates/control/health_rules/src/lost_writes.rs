@@ -21,7 +21,7 @@ pub fn of_lost_writes(luns: &[Lun]) -> Vec<Issue> {
                 Severity::Error,
                 format!("LUN {name}"),
                 format!(
-                    "all that {}{more} had written to its write cache was given up, as is meant for it when the node stops",
+                    "the node was stopped, and with that all was given up that {}{more} had written to the LUN since the node started, as its write cache in memory is meant to do",
                     named.join(", ")
                 ),
                 format!(

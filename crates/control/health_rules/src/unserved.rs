@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use control_api::{ClusterMemberState, ClusterPool, ClusterPoolState, ClusterStatus, Issue, Severity};
 
+use crate::apart::not_known_as_cut_off;
 use crate::{FindingCode, issue};
 
 /// Seconds that a pool may be on its way without anything being wrong. The longest takeover that was measured took 4.1 s, and 5.1 s with an unoptimised
@@ -207,9 +208,16 @@ pub fn waits(cluster: &ClusterStatus) -> Vec<String> {
     unserved(cluster).map(told).collect()
 }
 
-/// What is not known of pools, as parts of the sentence above all lines. `mute` are nodes that have not answered what they were asked.
+/// What is not known of pools of a cluster, as parts of the sentence above all lines. `mute` are nodes that have not answered what they were asked.
 #[must_use]
-pub fn not_known<'a>(pools: impl IntoIterator<Item = &'a ClusterPool>, mute: &[String]) -> Vec<String> {
+pub fn not_known<'a>(
+    cluster: &ClusterStatus,
+    pools: impl IntoIterator<Item = &'a ClusterPool>,
+    mute: &[String],
+) -> Vec<String> {
+    if !cluster.cut_off.is_empty() {
+        return not_known_as_cut_off(cluster, &cluster.pools).into_iter().collect();
+    }
     let mut of_nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut told = Vec::new();
     for pool in pools {

@@ -9,8 +9,10 @@
 )]
 
 mod authority;
+mod disk;
 mod proxy;
 
+use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::path::Path;
@@ -22,6 +24,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 pub use authority::{Authority, Identity};
+use disk::SmallDisk;
 pub use proxy::Proxy;
 
 /// How long anything is waited for.
@@ -106,6 +109,8 @@ pub struct Etcd {
     folder: TempDir,
     address: IpAddr,
     extra: Vec<String>,
+    /// Of members that have one of their own.
+    disks: BTreeMap<usize, SmallDisk>,
 }
 
 impl Etcd {
@@ -124,6 +129,30 @@ impl Etcd {
     /// As [`Etcd::start`].
     #[must_use]
     pub fn start_at(address: IpAddr, members: usize, extra: &[&str]) -> Self {
+        Self::prepare(address, members, extra).begun()
+    }
+
+    /// The same with a disk of `bytes` for each of the members that `small` names, which can be full; etcd sets 128 MB aside for its log at once. None
+    /// where the system lets nobody mount one; it says that the test is skipped.
+    ///
+    /// # Panics
+    /// As [`Etcd::start`]; under CI, where nothing may be skipped.
+    #[must_use]
+    pub fn start_on_small_disks(members: usize, small: &[usize], bytes: u64) -> Option<Self> {
+        let mut etcd = Self::prepare(own_address(), members, &[]);
+        for number in small {
+            let place = etcd.folder.path().join(&etcd.members[*number].name);
+            let Some(disk) = SmallDisk::mount(&place, bytes) else {
+                assert!(std::env::var_os("CI").is_none(), "no namespace for a disk, and CI skips nothing");
+                println!("skipped: the system lets nobody mount a disk in a namespace of users");
+                return None;
+            };
+            etcd.disks.insert(*number, disk);
+        }
+        Some(etcd.begun())
+    }
+
+    fn prepare(address: IpAddr, members: usize, extra: &[&str]) -> Self {
         let mut builder = tempfile::Builder::new();
         let folder = builder.prefix("holdfast-etcd-");
         let folder =
@@ -145,12 +174,40 @@ impl Etcd {
         });
         let members = members.collect();
         let extra = extra.iter().map(|option| (*option).to_owned()).collect();
-        let mut etcd = Self { members, authority, folder, address, extra };
-        for number in 0..etcd.members.len() {
-            etcd.spawn(number, "new");
+        Self { members, authority, folder, address, extra, disks: BTreeMap::new() }
+    }
+
+    fn begun(mut self) -> Self {
+        for number in 0..self.members.len() {
+            self.spawn(number, "new");
         }
-        etcd.wait_until_healthy();
-        etcd
+        self.wait_until_healthy();
+        self
+    }
+
+    /// Nothing more can be written to the disk of a member.
+    ///
+    /// # Panics
+    /// When it has none of its own.
+    pub fn fill_disk(&self, number: usize) {
+        self.disks[&number].fill();
+    }
+
+    /// There is room on it again.
+    ///
+    /// # Panics
+    /// As [`Etcd::fill_disk`].
+    pub fn free_disk(&self, number: usize) {
+        self.disks[&number].free();
+    }
+
+    /// Whether the process of a member has ended by itself.
+    #[must_use]
+    pub fn has_ended(&mut self, number: usize) -> bool {
+        self.members[number]
+            .child
+            .as_mut()
+            .is_none_or(|child| child.try_wait().is_ok_and(|end| end.is_some()))
     }
 
     fn spawn(&mut self, number: usize, state: &str) {
@@ -166,7 +223,14 @@ impl Etcd {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let (authority, certificate, key) = (file("ca.pem"), file("etcd.pem"), file("etcd.key"));
         // It does not outlive a test that is killed.
-        let mut command = Command::new("setpriv");
+        let mut command = match self.disks.get(&number) {
+            Some(disk) => {
+                let mut command = disk.command();
+                command.arg("setpriv");
+                command
+            }
+            None => Command::new("setpriv"),
+        };
         command.args(["--pdeathsig", "KILL", "etcd", "--logger", "zap", "--log-level", "warn"]);
         for (option, value) in [
             ("name", member.name.as_str()),

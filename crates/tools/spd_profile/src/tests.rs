@@ -54,6 +54,12 @@ fn the_usual_options() {
 }
 
 #[test]
+fn who_asks_how_it_is_used_is_told_that() {
+    let is_asked = |line: &str| parse_line(line).is_ok_and(|invocation| invocation.usage);
+    assert!(["-?", "--help", "-b8K a --help", "--nonsense -?"].into_iter().all(is_asked) && !is_asked("a"));
+}
+
+#[test]
 fn defaults_are_those_of_the_help() {
     let span = span_of("a");
     let target = &span.targets[0];

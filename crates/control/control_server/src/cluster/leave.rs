@@ -1,7 +1,7 @@
 //! Tokens for others, and leaving: what a member of a cluster is told about who belongs to it.
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
-use cluster_join::{check_leave, depart, last_beat, make_token, nodes, remove};
+use cluster_join::{check_leave, check_member, depart, last_beat, make_token, nodes, remove};
 use cluster_store::keys::NodeId;
 use cluster_store::{ClusterStore, Range, Revision, StoreError};
 use cluster_store_etcd::EtcdStore;
@@ -14,6 +14,8 @@ use super::order::{self, Place};
 use super::told::told;
 use crate::node::Node;
 
+/// A node that was removed asks etcd for so long to forget it, and goes then.
+const FINISHED_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 /// A node whose beats are not seen for so long is not there: members take its pools after 3.3 s.
 const SILENT: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -75,11 +77,19 @@ impl Node {
         let preparing = self.changing().begin()?;
         let (identity, store) = self.as_member().await?;
         let record = &identity.record;
+        if self.place().is_some_and(|place| place.is_removed()) {
+            self.leave_service().await;
+            finish(&store, &identity).await;
+            preparing.order(self.data_dir(), Place::Alone, self.clocks().1);
+            return Ok(ClusterPlace { changing: true, ..ClusterPlace::default() });
+        }
         self.forget_unknown().await?;
         self.refuse_lent(&record.name.to_string())?;
         check_leave(&store, &record.cluster, record.node)
             .await
             .map_err(|error| self.with_pool_names(told(error)))?;
+        // What would be refused is refused while the node serves.
+        check_member(&store, &record.cluster, record.node).await.map_err(told)?;
         tracing::info!(cluster = %record.cluster, "this node leaves its cluster");
         // One that takes part still would come back by itself when it misses its entry among the members.
         self.leave_service().await;
@@ -181,6 +191,17 @@ impl Node {
         let before = last_beat(store, cluster, node).await.map_err(told)?;
         tokio::time::sleep(SILENT).await;
         if last_beat(store, cluster, node).await.map_err(told)? == before { Ok(before) } else { Err(lives()) }
+    }
+}
+
+/// Takes what the cluster may have still of a node that it has removed, as where its state went back to before that. The node goes all the same: it
+/// has nothing of the cluster, and whoever removes it once more finishes that.
+async fn finish(store: &EtcdStore, identity: &ClusterIdentity) {
+    let departing = depart(store, &identity.record.cluster, identity.record.node);
+    match tokio::time::timeout(FINISHED_WITHIN, departing).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "the cluster may have something still of this node"),
+        Err(_) => tracing::warn!("etcd does not answer: the cluster may have something still of this node"),
     }
 }
 

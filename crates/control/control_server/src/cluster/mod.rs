@@ -45,6 +45,7 @@ mod volume_names;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -75,6 +76,7 @@ pub use order::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use orders::{By, Obeys};
 pub(crate) use seal::ConfigSeal;
 pub(crate) use show::Read;
+pub(crate) use told::removed;
 
 use crate::backend::NodeSeen;
 use etcd::SharedEtcd;
@@ -86,12 +88,6 @@ const SAY_AGAIN: Duration = Duration::from_millis(500);
 
 /// The store is asked for so long whether this node belongs to the cluster still, before it takes part.
 const STANDING: Duration = Duration::from_secs(5);
-
-/// Why a node that was removed takes no part.
-pub(crate) fn removed() -> Problem {
-    Problem::new(Code::WrongState, "The cluster has removed this node.")
-        .todo("`holdfast cluster leave` makes it one on its own, which may join again.")
-}
 
 /// Asks the node's permit.
 struct May(NodePermit);
@@ -132,6 +128,8 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
+    /// That the cluster has removed this node, as it was found out when it was to take part, or since.
+    removed: AtomicBool,
     following: OnceLock<[JoinHandle<()>; 10]>,
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
@@ -168,6 +166,7 @@ impl Cluster {
             runtime: Mutex::new(None),
             status: OnceLock::new(),
             names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
+            removed: AtomicBool::new(false),
             following: OnceLock::new(),
             known_as: OnceLock::new(),
             is_written: OnceCell::new(),
@@ -220,6 +219,16 @@ impl Cluster {
         users.share(self.users_key.clone(), Arc::new(place));
     }
 
+    /// Whether the cluster has removed this node: it has nothing of the cluster any more, and is asked for nothing of it.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire) || self.status.get().is_some_and(|told| told.borrow().removed)
+    }
+
+    /// The cluster has removed this node.
+    pub(crate) fn note_removed(&self) {
+        self.removed.store(true, Ordering::Release);
+    }
+
     /// What is shared.
     pub(crate) fn store(&self) -> &Arc<dyn ClusterStore> {
         &self.store
@@ -240,6 +249,9 @@ impl Cluster {
         if of.incarnations.was_removed(&of.cluster, of.node) || self.was_removed().await {
             // Also when the shared state should go back to before that.
             of.incarnations.note_removed(&of.cluster, of.node);
+            self.note_removed();
+            // Connections to the store run there, and it is asked once more when the node leaves.
+            *self.runtime.lock() = of.runtime;
             return Err(removed());
         }
         let place = of.runtime.as_ref().map_or_else(Handle::current, OwnRuntime::handle);
@@ -317,8 +329,11 @@ impl Cluster {
         }
     }
 
-    /// What is known of the cluster now; nothing before it has begun.
+    /// What is known of the cluster now; nothing before it has begun, and nothing to a node that was removed.
     pub(crate) fn now(&self) -> Status {
+        if self.is_removed() {
+            return Status { removed: true, ..Status::default() };
+        }
         self.status.get().map(|status| status.borrow().clone()).unwrap_or_default()
     }
 
@@ -385,6 +400,9 @@ impl Cluster {
 
     /// Why a pool cannot be used at this node: another one has it, or none does yet. None when it is this node's.
     pub(crate) fn not_here(&self, pool: Uuid) -> Option<Problem> {
+        if self.is_removed() {
+            return Some(removed());
+        }
         let status = self.now();
         self.learn_names(&status);
         let owner = Self::owner_in(&status, pool);

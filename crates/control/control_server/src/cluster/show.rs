@@ -11,7 +11,7 @@ use control_api::{ClusterMember, ClusterMemberState, ClusterPool, ClusterPoolSta
 use uuid::Uuid;
 
 use super::Cluster;
-use super::summary::{summary, told_of_alarm};
+use super::summary::{apart, summary, told_of_alarm};
 
 /// The shared state is waited for so long when somebody wants to see it.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -120,9 +120,18 @@ impl Cluster {
         pools: BTreeMap<Uuid, String>,
         why: impl Fn(Uuid) -> Option<String>,
     ) -> ClusterStatus {
+        if self.is_removed() {
+            return self.shown_removed();
+        }
         let now = self.now();
         self.learn_names(&now);
+        let cut_off = if read.is_none() && !self.may_answer() { self.unreached(&now) } else { Vec::new() };
         let mut nodes: Vec<ClusterMember> = now.members.iter().map(|seen| self.member(&now, seen)).collect();
+        if !cut_off.is_empty() {
+            // Their signs of life come by etcd.
+            let others = nodes.iter_mut().filter(|node| node.name != self.called);
+            others.for_each(|node| node.state = node.state.min(ClusterMemberState::Silent));
+        }
         let away = read.iter().flat_map(|read| &read.known);
         for node in away.filter(|node| now.members.iter().all(|seen| seen.node != **node)) {
             nodes.push(self.away(*node));
@@ -134,6 +143,13 @@ impl Cluster {
         }
         let mut pools: Vec<ClusterPool> =
             all.into_iter().map(|(guid, name)| self.pool(&now, read, &nodes, guid, name, &why)).collect();
+        if !cut_off.is_empty() {
+            // Others may have them by now, and serve them.
+            for pool in pools.iter_mut().filter(|pool| pool.state != ClusterPoolState::Online) {
+                (pool.state, pool.reason) = (ClusterPoolState::Unknown, None);
+                pool.volumes.clear();
+            }
+        }
         pools.sort_by(|a, b| a.name.cmp(&b.name));
         let takes_part = now.phase == Some(Phase::Member);
         let etcd = self.etcd.as_ref().map(|etcd| etcd.seen()).unwrap_or_default();
@@ -151,6 +167,8 @@ impl Cluster {
                 )
             }),
             store_unreadable: read.is_none(),
+            removed: false,
+            cut_off,
             etcd: etcd.members,
             etcd_voters: etcd.voters,
             etcd_alarms: etcd.alarms,
@@ -160,8 +178,49 @@ impl Cluster {
         }
     }
 
+    /// What a node sees that the cluster has removed: nothing of the cluster is its own any more, and nobody tells it of anything.
+    fn shown_removed(&self) -> ClusterStatus {
+        ClusterStatus {
+            cluster: self.name.to_string(),
+            node: self.called.clone(),
+            takes_part: false,
+            trouble: Some("the cluster has removed it".to_owned()),
+            store_went_back: None,
+            store_unreadable: false,
+            removed: true,
+            cut_off: Vec::new(),
+            etcd: Vec::new(),
+            etcd_voters: None,
+            etcd_alarms: Vec::new(),
+            summary: Vec::new(),
+            pools: Vec::new(),
+            nodes: Vec::new(),
+        }
+    }
+
+    /// Whether this node is cut off, as far as that is known without a look at the shared state: it may not answer, and no link reaches any other node.
+    pub(crate) fn hears_nobody(&self) -> bool {
+        !self.may_answer() && !self.unreached(&self.now()).is_empty()
+    }
+
+    /// The other members, where no link reaches any of them.
+    fn unreached(&self, now: &Status) -> Vec<String> {
+        let is_reached =
+            |node: NodeId| now.links.iter().any(|link| link.node == node && link.trouble.is_none());
+        let others: Vec<NodeId> =
+            now.members.iter().map(|seen| seen.node).filter(|node| *node != self.me).collect();
+        if others.iter().any(|node| is_reached(*node)) {
+            return Vec::new();
+        }
+        others.into_iter().map(|node| self.name_of(node)).collect()
+    }
+
     /// Says in sentences how it is with the cluster by what is known of its pools and nodes.
     pub(crate) fn sum_up(&self, shown: &mut ClusterStatus) {
+        if shown.removed || !shown.cut_off.is_empty() {
+            shown.summary = apart(shown);
+            return;
+        }
         shown.summary = summary(shown, self.runs_etcd);
         shown.summary.extend(shown.etcd_alarms.iter().map(told_of_alarm));
     }

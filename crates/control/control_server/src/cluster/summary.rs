@@ -20,7 +20,7 @@ pub(super) fn summary(of: &ClusterStatus, runs_etcd: bool) -> Vec<String> {
     }
     if of.store_unreadable {
         told.push(
-            "The shared state (etcd) cannot be read: nobody can take over until it can, and a node serves its pools only while all other members answer it. Start the nodes that are away."
+            "The shared state (etcd) cannot be read here: this node can take nothing over until it can, and a node that cannot read it serves its pools only while all other members answer it. Start the nodes that are away."
                 .to_owned(),
         );
         return told;
@@ -125,6 +125,32 @@ fn of_pools_without_others(of: &ClusterStatus) -> Vec<String> {
     of.pools.iter().filter_map(told).collect()
 }
 
+/// Of a node that is apart from the others.
+pub(super) fn apart(shown: &ClusterStatus) -> Vec<String> {
+    if shown.removed {
+        return vec![
+            "The cluster has removed this node: nothing of the cluster is served here.".to_owned(),
+            "`holdfast cluster leave` makes it a node on its own, which may join again.".to_owned(),
+        ];
+    }
+    let word = if shown.cut_off.len() == 1 { "node" } else { "nodes" };
+    let mut told = vec![format!(
+        "This node is cut off: it reaches neither etcd nor {word} {}. What they serve is not known here; they may have its pools.",
+        shown.cut_off.join(", ")
+    )];
+    let in_state = |online: bool| {
+        shown.pools.iter().filter(move |pool| (pool.state == ClusterPoolState::Online) == online)
+    };
+    if in_state(true).next().is_some() {
+        told.push(format!("Served here still: {}.", names(in_state(true).map(|pool| pool.name.as_str()))));
+    }
+    if in_state(false).next().is_some() {
+        told.push(format!("Not known: {}.", names(in_state(false).map(|pool| pool.name.as_str()))));
+    }
+    told
+}
+
+/// What an alarm of etcd means.
 pub(super) fn told_of_alarm(alarm: &EtcdAlarm) -> String {
     let told = match alarm.kind {
         EtcdAlarmKind::Full => "etcd takes no changes, as a database of its has reached its quota",
@@ -179,6 +205,8 @@ mod tests {
             trouble: None,
             store_went_back: None,
             store_unreadable: false,
+            removed: false,
+            cut_off: Vec::new(),
             etcd: Vec::new(),
             etcd_voters: None,
             etcd_alarms: Vec::new(),

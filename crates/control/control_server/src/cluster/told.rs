@@ -3,6 +3,12 @@
 use cluster_join::{JoinError, Kind};
 use control_api::{Code, Problem};
 
+/// Why a node that was removed takes no part.
+pub(crate) fn removed() -> Problem {
+    Problem::new(Code::WrongState, "The cluster has removed this node.")
+        .todo("`holdfast cluster leave` makes it one on its own, which may join again.")
+}
+
 /// An error of coming and going, for who has asked.
 pub(crate) fn told(error: JoinError) -> Problem {
     let code = match error.kind {

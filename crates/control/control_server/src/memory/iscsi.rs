@@ -13,7 +13,8 @@ use crate::backend::{Current, ImageNow, IscsiBackend, QueueOf, ServedLun, Work};
 /// What is to be served.
 #[derive(Default)]
 pub struct MemoryIscsi {
-    config: Mutex<Config>,
+    /// The newest configuration that it was given, and its number.
+    config: Mutex<(u64, Config)>,
     /// Names of LUNs that initiators can use.
     pub served: Mutex<BTreeSet<String>>,
     /// Who is taken to be connected.
@@ -31,11 +32,21 @@ pub struct MemoryIscsi {
 /// A port that is always taken here.
 const TAKEN: &str = "127.0.0.1:1";
 
+impl MemoryIscsi {
+    /// Takes a configuration if none was given that is newer, as the real one does for its queues.
+    fn notice(&self, given: &Current) {
+        let mut known = self.config.lock();
+        if known.0 <= given.revision {
+            *known = (given.revision, (*given.config).clone());
+        }
+    }
+}
+
 impl IscsiBackend for MemoryIscsi {
     fn tighten(&self, _config: &Current) {}
 
     fn apply<'a>(&'a self, config: &'a Current) -> Work<'a, Vec<(String, String)>> {
-        *self.config.lock() = (*config.config).clone();
+        self.notice(config);
         now(Ok(Vec::new()))
     }
 
@@ -45,6 +56,7 @@ impl IscsiBackend for MemoryIscsi {
         _pool: Option<Uuid>,
         luns: Vec<ServedLun>,
     ) -> Work<'a, Vec<(String, String)>> {
+        self.notice(config);
         let of = |name: &str| config.config.luns.iter().find(|lun| lun.name == name);
         let unserved = luns.iter().filter(|lun| lun.volume.is_none()).filter_map(|lun| of(&lun.name));
         let trouble =
@@ -62,7 +74,7 @@ impl IscsiBackend for MemoryIscsi {
     }
 
     fn portals(&self) -> Vec<PortalInfo> {
-        let config = self.config.lock();
+        let config = &self.config.lock().1;
         let info = |portal: &control_api::PortalConfig| {
             let taken = portal.address == TAKEN;
             PortalInfo {
@@ -76,7 +88,7 @@ impl IscsiBackend for MemoryIscsi {
     }
 
     fn queues(&self) -> Vec<QueueOf> {
-        let config = self.config.lock();
+        let config = &self.config.lock().1;
         let luns = config.luns.iter().map(|lun| (lun.volume_guid, lun.volume.clone()));
         let shares = config.shares.iter().map(|share| (share.volume_guid, share.volume.clone()));
         let volumes: BTreeSet<(Option<Uuid>, String)> = luns.chain(shares).collect();

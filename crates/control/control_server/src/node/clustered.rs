@@ -52,6 +52,14 @@ impl Node {
         }
     }
 
+    /// The cluster has removed this node: it has nothing of the cluster from now on, and changes nothing of it.
+    pub(crate) fn is_removed_now(&self) {
+        if let Some(cluster) = self.cluster.get() {
+            cluster.note_removed();
+            self.config.end_sharing();
+        }
+    }
+
     /// Whether pools are brought up and stopped by orders.
     pub(super) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::Acquire)

@@ -169,6 +169,8 @@ pub struct Node {
     findings: findings_kept::Findings,
     /// Which nodes had pools of the cluster last that none serves now, and since when.
     unserved_pools: Mutex<health_rules::UnservedWatch>,
+    /// Since when links to other nodes are broken.
+    broken_links: Mutex<health_rules::LinkWatch>,
     /// What it said last of itself, for when it takes long to say it again.
     last_status: status_kept::Last,
     pub(crate) notifications: Notifications,
@@ -228,6 +230,7 @@ impl Node {
             forecasts: Forecasts::default(),
             findings: findings_kept::Findings::open(data.join("findings.book")),
             unserved_pools: Mutex::default(),
+            broken_links: Mutex::default(),
             last_status: status_kept::Last::default(),
             notifications: Notifications::open(data.join("notifiers.json")),
             network: Network::new(&data.join("tls"), Limits::default()),

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use control_api::{
-    ClusterMemberState, ClusterStatus, Issue, Pool, PoolState, Provisioning, RedundancyState, Resiliency,
-    Severity, Volume, VolumeCache,
+    ClusterMemberState, ClusterPoolState, ClusterStatus, Issue, Pool, PoolState, Provisioning, RedundancyState,
+    Resiliency, Severity, Volume, VolumeCache,
 };
 use health_rules::{FindingCode, issue};
 use uuid::Uuid;
@@ -51,13 +51,22 @@ impl Node {
     /// The pools that are not here, by what is seen of the cluster.
     pub(super) fn pools_away(&self, cluster: Option<&ClusterStatus>) -> PoolsAway {
         let mut away = PoolsAway::default();
+        if cluster.is_some_and(|cluster| cluster.removed) {
+            let pools = self.config.with(|config| config.pools.clone());
+            away.elsewhere = pools.iter().map(|pool| pool.guid).collect();
+            away.names = pools.into_iter().map(|pool| pool.name).collect();
+            return away;
+        }
+        let is_cut_off = cluster.is_some_and(|cluster| !cluster.cut_off.is_empty());
         for pool in cluster.into_iter().flat_map(|cluster| &cluster.pools) {
             if pool.is_unserved() {
                 away.waiting.insert(pool.guid);
                 if !pool.with_away.is_empty() {
                     away.with_away.insert(pool.guid);
                 }
-            } else if self.not_here(pool.guid).is_some() {
+            } else if self.not_here(pool.guid).is_some()
+                || (is_cut_off && pool.state == ClusterPoolState::Unknown)
+            {
                 away.elsewhere.insert(pool.guid);
             } else {
                 continue;

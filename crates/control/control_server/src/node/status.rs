@@ -119,6 +119,7 @@ impl Node {
         issues.extend(self.addresses.issues());
         issues.extend(self.backends.disks.shut().iter().map(|(disk, why)| health_rules::of_gate(disk, why)));
         issues.extend(cluster.iter().flat_map(health_rules::of_nodes));
+        issues.extend(cluster.iter().flat_map(|cluster| self.link_issues(cluster)));
         issues.extend(cluster.iter().filter_map(health_rules::of_versions));
         if self.config.with(|config| config.policy.pool_moves != PoolMoves::Manual) {
             issues.extend(cluster.iter().flat_map(|cluster| health_rules::of_kept_pools(cluster, &pools)));
@@ -179,11 +180,24 @@ impl Node {
         let waits = cluster.map(health_rules::waits).unwrap_or_default();
         // What other nodes have, they tell themselves.
         let name = self.name();
-        let pools = cluster.into_iter().flat_map(|cluster| &cluster.pools);
-        let own = pools.filter(|pool| pool.owner.as_ref().is_none_or(|owner| *owner == name));
-        let not_known = health_rules::not_known(own, &[]);
-        let known = health_rules::Known { ready, empty, redundancy, waits: &waits, not_known: &not_known };
+        let not_known = cluster.map(|cluster| {
+            let own =
+                cluster.pools.iter().filter(|pool| pool.owner.as_ref().is_none_or(|owner| *owner == name));
+            health_rules::not_known(cluster, own, &[])
+        });
+        let not_known = not_known.unwrap_or_default();
+        let removed = cluster.is_some_and(|cluster| cluster.removed);
+        let known =
+            health_rules::Known { ready, empty, removed, redundancy, waits: &waits, not_known: &not_known };
         health_rules::headline(&known, issues)
+    }
+
+    /// Links of this node that are broken, by what it sees of the cluster now.
+    pub(super) fn link_issues(&self, cluster: &ClusterStatus) -> Vec<Issue> {
+        let now = self.uptime_seconds();
+        let mut links = self.broken_links.lock();
+        links.look(now, cluster);
+        links.issues(now, &cluster.node)
     }
 
     fn request_memory(&self) -> RequestMemory {

@@ -14,11 +14,14 @@ const SOON: Duration = Duration::from_millis(800);
 /// What was said longer ago is not said again, in seconds: looks are less often only where each takes long, down to every two minutes.
 const STILL_TOLD: u64 = 300;
 /// Rules of what is seen without waiting, also while a look takes long.
-const AT_ONCE: [FindingCode; 6] = [
+const AT_ONCE: [FindingCode; 9] = [
     FindingCode::DiskSilent,
     FindingCode::RepairStalled,
     FindingCode::ClockSkew,
     FindingCode::NodeAway,
+    FindingCode::NodeCutOff,
+    FindingCode::NodeLinkBroken,
+    FindingCode::NodeRemoved,
     FindingCode::QuorumThin,
     FindingCode::PoolUnserved,
 ];
@@ -84,6 +87,7 @@ impl Node {
         let cluster = self.cluster_shown(None, was_served).ok();
         let mut seen_now = self.findings.issues(now, &name);
         seen_now.extend(cluster.iter().flat_map(health_rules::of_nodes_seen));
+        seen_now.extend(cluster.iter().flat_map(|cluster| self.link_issues(cluster)));
         seen_now.extend(cluster.iter().flat_map(health_rules::of_unserved));
         let mut issues = refreshed(last.issues, seen_now, &name, age);
         self.findings.annotate(&mut issues);

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod anywhere;
+mod apart;
 mod balance;
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,5 +1,6 @@
 //! Three nodes of a cluster in one process: parts in memory, disks that all of them reach, a store that they share.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use cluster_node::{Incarnations, LinkTls, Settings, Timings, node_name};
 use cluster_store::keys::{ClusterName, Key, NodeId};
-use cluster_store::values::{Named, Value as _};
+use cluster_store::values::{Named, NodeEntry, Value as _};
 use cluster_store::{
     Change, ClusterStore, LocalStore, Outcome, Range, Revision, Snapshot, Step, StoreError, StoreFuture,
     Transaction, Watch,
@@ -18,7 +19,7 @@ use control_server::memory::{Machine, MemoryAddresses, MemoryIscsi, MemorySmb};
 use control_server::{FoundDisk, NodeOptions, Running};
 use serde_json::{Value, json};
 use shard_runtime::SystemClock;
-use test_etcd::Authority;
+use test_etcd::{Authority, Proxy};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::common;
@@ -145,6 +146,95 @@ impl Watch for Breaks {
     }
 }
 
+/// The ways of a node: its own to the store, and those of others to it.
+pub(crate) struct Way {
+    store: Arc<Reached>,
+    links: Proxy,
+}
+
+impl Way {
+    fn new(store: &Arc<Silent>, address: &str) -> Self {
+        let to: std::net::SocketAddr = address.parse().expect("an address");
+        let cut = tokio::sync::watch::Sender::new(false);
+        let store = Arc::new(Reached { store: store.clone(), cut });
+        Self { store, links: Proxy::start((to.ip(), to.port())) }
+    }
+
+    fn address(&self) -> String {
+        let (ip, port) = self.links.address();
+        format!("{ip}:{port}")
+    }
+
+    /// Others do not reach the node, or do again.
+    pub(crate) fn cut_links(&self, cut: bool) {
+        self.links.cut(cut);
+    }
+
+    /// The node does not reach the store, or does again.
+    pub(crate) fn cut_store(&self, cut: bool) {
+        self.store.cut.send_replace(cut);
+    }
+}
+
+/// The store, as long as the way to it is not cut.
+struct Reached {
+    store: Arc<Silent>,
+    cut: tokio::sync::watch::Sender<bool>,
+}
+
+impl Reached {
+    /// # Errors
+    /// When there is no way now.
+    async fn go(&self) -> Result<(), StoreError> {
+        if !*self.cut.borrow() {
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
+        Err(StoreError::NotDone("no route".into()))
+    }
+}
+
+impl ClusterStore for Reached {
+    fn get(&self, range: Range) -> StoreFuture<'_, Snapshot> {
+        Box::pin(async {
+            self.go().await?;
+            self.store.get(range).await
+        })
+    }
+
+    fn transact(&self, transaction: Transaction) -> StoreFuture<'_, Outcome> {
+        Box::pin(async {
+            self.go().await?;
+            self.store.transact(transaction).await
+        })
+    }
+
+    fn watch(&self, prefix: String, after: Revision) -> StoreFuture<'_, Box<dyn Watch>> {
+        Box::pin(async move {
+            self.go().await?;
+            let inner = self.store.watch(prefix, after).await?;
+            Ok(Box::new(UntilCut { inner, cut: self.cut.subscribe() }) as Box<dyn Watch>)
+        })
+    }
+}
+
+/// A watch that breaks off when the way is cut.
+struct UntilCut {
+    inner: Box<dyn Watch>,
+    cut: tokio::sync::watch::Receiver<bool>,
+}
+
+impl Watch for UntilCut {
+    fn next(&mut self) -> StoreFuture<'_, Vec<Change>> {
+        Box::pin(async {
+            tokio::select! {
+                changes = self.inner.next() => changes,
+                _ = self.cut.wait_for(|cut| *cut) => Err(StoreError::NotDone("no route".into())),
+            }
+        })
+    }
+}
+
 /// One who waits to read something.
 struct Reads<'a>(&'a AtomicUsize);
 
@@ -165,6 +255,8 @@ impl Drop for Reads<'_> {
 pub(crate) struct World {
     pub(crate) machine: Arc<Machine>,
     pub(crate) store: Arc<Silent>,
+    /// The ways of each node to the store, and of others to it, where they can be cut.
+    ways: Option<Mutex<BTreeMap<u16, Arc<Way>>>>,
     authority: Authority,
     dir: tempfile::TempDir,
 }
@@ -186,7 +278,40 @@ impl World {
         let disk = |id: &str| FoundDisk { id: id.into(), path: format!("/dev/{id}"), ..FoundDisk::default() };
         *machine.found.lock() = ["a", "b", "c", "d"].map(disk).to_vec();
         let store = Silent::open(&dir.path().join("store"));
-        Self { machine, store, authority: Authority::new(), dir }
+        Self { machine, store, ways: None, authority: Authority::new(), dir }
+    }
+
+    /// A world in which ways between nodes, and to the store, can be cut.
+    pub(crate) fn with_ways() -> Self {
+        Self { ways: Some(Mutex::default()), ..Self::new() }
+    }
+
+    /// The ways of this node.
+    pub(crate) fn way(&self, number: u16) -> Arc<Way> {
+        let ways = self.ways.as_ref().expect("a world with ways").lock().expect("a lock");
+        ways.get(&number).expect("it was started").clone()
+    }
+
+    /// The cluster has these nodes, or has removed them.
+    pub(crate) fn enter(&self, nodes: &[(u16, bool)]) {
+        let cluster = ClusterName::new("test").expect("a name");
+        let step = |(number, removed): &(u16, bool)| {
+            let entry = NodeEntry {
+                name: format!("n{number}"),
+                api: String::new(),
+                release: String::new(),
+                joined: 0,
+                removed: *removed,
+                token: String::new(),
+                key: String::new(),
+            };
+            let key = Key::Node(NodeId::new(*number).expect("a number")).path(&cluster);
+            Step::Put(key, entry.encode().expect("a value"))
+        };
+        let steps = nodes.iter().map(step).collect();
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        let put = self.store.store.transact(Transaction { steps, ..Transaction::default() });
+        runtime.block_on(put).expect("it answers");
     }
 
     /// What the store is now, for [`World::restore`]. No node runs.
@@ -225,6 +350,16 @@ impl World {
         let (ca, certificate, key) = (self.authority.pem(), &identity.certificate, &identity.key);
         let tls = LinkTls::new(ca.as_bytes(), certificate.as_bytes(), key.as_bytes()).expect("certificates");
         let cluster = ClusterName::new("test").expect("a name");
+        let way = self.ways.as_ref().map(|ways| {
+            let way = Arc::new(Way::new(&self.store, &address));
+            ways.lock().expect("a lock").insert(number, way.clone());
+            way
+        });
+        let address = way.as_ref().map_or(address, |way| way.address());
+        let store: Arc<dyn ClusterStore> = match &way {
+            Some(way) => way.store.clone(),
+            None => self.store.clone(),
+        };
         Membership {
             cluster: cluster.clone(),
             node,
@@ -241,7 +376,7 @@ impl World {
             secret: b"known to all nodes".to_vec(),
             runs_etcd: false,
             etcd: None,
-            store: self.store.clone(),
+            store,
             runtime: None,
         }
     }

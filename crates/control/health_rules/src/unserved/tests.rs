@@ -46,6 +46,8 @@ fn cluster(nodes: &[(&str, ClusterMemberState)], pools: Vec<ClusterPool>) -> Clu
         trouble: None,
         store_went_back: None,
         store_unreadable: false,
+        removed: false,
+        cut_off: Vec::new(),
         etcd: Vec::new(),
         etcd_voters: None,
         etcd_alarms: Vec::new(),
@@ -99,10 +101,11 @@ fn the_sentence_is_never_better_than_what_is_known_or_not_known() {
                             issues.extend(of_waiting_volumes(&all));
                             issues.extend(of_volumes(&[volume], ready, &|_| None));
                             let mute = ["n2".to_owned()];
-                            let (waits, not_known) = (waits(&all), not_known(&all.pools, &mute));
+                            let (waits, not_known) = (waits(&all), not_known(&all, &all.pools, &mute));
                             let known = Known {
                                 ready,
                                 empty: false,
+                                removed: false,
                                 redundancy,
                                 waits: &waits,
                                 not_known: &not_known,
@@ -271,7 +274,7 @@ fn pools_of_one_silent_node_are_one_part_of_the_sentence() {
         ..pool(ClusterPoolState::Unknown, owner)
     };
     let all = [of("a", Some("n2")), of("b", None), of("c", Some("n2")), of("d", Some("n3"))];
-    let told = not_known(&all, &["n2".into()]);
+    let told = not_known(&cluster(&[], Vec::new()), &all, &["n2".into()]);
     let expected = [
         "node n2 does not answer: how it is with a, c is not known",
         "how it is with b is not known",
@@ -325,4 +328,41 @@ fn who_served_a_pool_last_and_since_when_none_does_is_remembered() {
         (None, Some(0)),
         "pools that are gone are forgotten"
     );
+}
+
+/// Who hears of nobody says so of itself, and nothing of the others that may well serve.
+#[test]
+fn a_node_that_is_cut_off_says_so_and_nothing_of_the_others() {
+    use ClusterMemberState::{Silent, Up};
+    let nodes = [("n1", Up), ("n2", Silent), ("n3", Silent)];
+    let mut all = cluster(&nodes, vec![pool(ClusterPoolState::Unknown, Some("n2"))]);
+    (all.store_unreadable, all.cut_off) = (true, vec!["n2".into(), "n3".into()]);
+    let issues = of_nodes(&all);
+    let codes: Vec<&str> = issues.iter().map(|issue| issue.code.as_str()).collect();
+    assert_eq!(codes, ["node-cut-off"]);
+    assert_eq!((issues[0].subject.as_str(), issues[0].severity), ("node n1", Severity::Error));
+    assert!(
+        issues[0].detail.starts_with("it reaches neither etcd nor nodes n2, n3: what they serve"),
+        "{issues:?}"
+    );
+    // Whoever asks the others counts those for mute, which they are not.
+    let told = not_known(&all, &all.pools, &["n2".into(), "n3".into()]);
+    assert_eq!(told, ["this node, n1, reaches neither etcd nor nodes n2, n3: how it is with p is not known"]);
+    let known = Known { ready: true, not_known: &told, ..Known::default() };
+    let (verdict, sentence) = headline(&known, &issues);
+    assert_eq!(verdict, Verdict::Reduced);
+    assert!(sentence.starts_with("UNKNOWN: this node, n1, reaches neither"), "{sentence}");
+}
+
+#[test]
+fn a_node_that_was_removed_says_so_and_what_to_do() {
+    let mut all = cluster(&[], Vec::new());
+    (all.takes_part, all.removed) = (false, true);
+    let issues = of_nodes(&all);
+    assert_eq!((issues.len(), issues[0].code.as_str()), (1, "node-removed"));
+    assert!(issues[0].todo.contains("`holdfast cluster leave`"), "{issues:?}");
+    let known = Known { ready: true, removed: true, ..Known::default() };
+    let (verdict, sentence) = headline(&known, &issues);
+    assert_ne!(verdict, Verdict::FullyRedundant);
+    assert!(sentence.starts_with("REMOVED: the cluster has removed this node"), "{sentence}");
 }

@@ -24,7 +24,7 @@ pub struct Invocation {
     pub profile: Profile,
     /// Print the profile and run nothing (`-Rp`).
     pub profile_only: bool,
-    /// Print how the program is used (`-?`).
+    /// Print how the program is used (`-?`, `--help`).
     pub usage: bool,
     /// Our own options.
     pub run: Run,
@@ -71,15 +71,12 @@ pub fn parse(
         command_line.push(' ');
         command_line.push_str(word);
     }
-    let (run, words) = extensions::take(words)?;
-    let mut invocation = Invocation {
-        profile: Profile::default(),
-        profile_only: false,
-        usage: words.iter().any(|word| word == "-?"),
-        run,
-        warnings: Vec::new(),
-    };
-    if invocation.usage {
+    let usage = words.iter().any(|word| word == "-?" || word == "--help");
+    // Who asks how it is used is told that, whatever else stands there.
+    let (run, words) = if usage { (Run::default(), Vec::new()) } else { extensions::take(words)? };
+    let mut invocation =
+        Invocation { profile: Profile::default(), profile_only: false, usage, run, warnings: Vec::new() };
+    if usage {
         return Ok(invocation);
     }
     let (options, paths) = split(&words)?;

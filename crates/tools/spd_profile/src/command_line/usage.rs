@@ -14,7 +14,7 @@ Valid targets:
 Sizes, offsets and lengths are bytes, or have a suffix K, M, G, T (1024-fold) or b (blocks, see -b).
 
 Options (one word each: -b8K; options come before targets):
-  -?                    display usage information
+  -?, --help            display usage information
   -:<flags>             experimental behaviors; 1 - throttled threads may sleep longer than 1 ms (they always may here)
   -ag, -a[g#,]#[,#,...] processors that threads are bound to in turn [default: all of them]
   -b<size>              block size [64K]

@@ -56,21 +56,25 @@ pub(super) fn as_known(
     mut items: Vec<Value>,
     merge: Merge,
 ) -> (String, Vec<Value>) {
+    let cut_off = node.place().is_some_and(|place| place.hears_nobody());
     let pool_of =
         |item: &Value| item[if merge == Merge::Pools { "name" } else { "pool" }].as_str().map(str::to_owned);
     items.retain(|item| pool_of(item).and_then(|pool| node.owner_name(&pool)).as_deref() == Some(silent));
-    mark(silent, at, items, merge)
+    mark(silent, at, items, merge, cut_off)
 }
 
-fn mark(silent: &str, at: u64, mut items: Vec<Value>, merge: Merge) -> (String, Vec<Value>) {
+/// `cut_off`: it is the node that is asked that hears of nobody.
+fn mark(silent: &str, at: u64, mut items: Vec<Value>, merge: Merge, cut_off: bool) -> (String, Vec<Value>) {
+    let says_nothing =
+        if cut_off { "this node is cut off and does not reach it" } else { "it does not answer" };
     let word = merge.lasting().unwrap_or("thing");
     if items.is_empty() {
-        return (format!("it does not answer; whether it has a {word} is not known."), items);
+        return (format!("{says_nothing}; whether it has a {word} is not known."), items);
     }
     let is = if items.len() == 1 { "is" } else { "are" };
     let was = if items.len() == 1 { "it was" } else { "they were" };
     let detail = format!(
-        "it does not answer; its {} {is} shown as {was} known at {} UTC.",
+        "{says_nothing}; its {} {is} shown as {was} known at {} UTC.",
         many(items.len() as u64, word),
         clock(at)
     );
@@ -78,7 +82,11 @@ fn mark(silent: &str, at: u64, mut items: Vec<Value>, merge: Merge) -> (String, 
         if let Value::Object(fields) = item {
             fields.insert("node".into(), silent.into());
             fields.insert("known_at".into(), at.into());
-            let why = format!("node {silent} does not answer");
+            let why = if cut_off {
+                format!("this node is cut off and does not reach node {silent}")
+            } else {
+                format!("node {silent} does not answer")
+            };
             fields.insert("reason".into(), why.into());
             // Nobody knows that it is.
             if fields.contains_key("online") {
@@ -100,12 +108,14 @@ mod tests {
 
     #[test]
     fn what_is_not_heard_of_is_told_as_known_then() {
-        let (told, items) = mark("n2", 43_380, vec![json!({ "name": "v", "online": true })], Merge::Volumes);
+        let (told, items) =
+            mark("n2", 43_380, vec![json!({ "name": "v", "online": true })], Merge::Volumes, false);
         assert_eq!(told, "it does not answer; its 1 volume is shown as it was known at 12:03 UTC.");
         assert_eq!(items[0]["online"], false);
         assert_eq!(items[0]["known_at"], 43_380);
-        let (told, _) = mark("n2", 43_380, vec![json!({}), json!({})], Merge::Volumes);
-        assert_eq!(told, "it does not answer; its 2 volumes are shown as they were known at 12:03 UTC.");
+        let (told, _) = mark("n2", 43_380, vec![json!({}), json!({})], Merge::Volumes, true);
+        let expected = "this node is cut off and does not reach it; its 2 volumes are shown as they were known at 12:03 UTC.";
+        assert_eq!(told, expected);
     }
 
     #[test]

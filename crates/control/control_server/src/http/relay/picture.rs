@@ -139,6 +139,8 @@ mod tests {
             trouble: None,
             store_went_back: None,
             store_unreadable: false,
+            removed: false,
+            cut_off: Vec::new(),
             etcd: Vec::new(),
             etcd_voters: None,
             etcd_alarms: Vec::new(),

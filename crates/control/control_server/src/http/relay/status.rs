@@ -42,6 +42,9 @@ fn together(
     mute: &[String],
     sum_up: &dyn Fn(&mut ClusterStatus),
 ) -> Status {
+    // Who is cut off hears of nobody: that is told of it, and not of each of the others.
+    let is_cut_off = own.cluster.as_ref().is_some_and(|cluster| !cluster.cut_off.is_empty());
+    let mute = if is_cut_off { &[] } else { mute };
     let redundancy = others.iter().map(|(_, status)| status).chain([&own]).filter_map(redundancy_of).min();
     let views: Vec<&ClusterStatus> =
         others.iter().filter_map(|(_, status)| status.cluster.as_ref()).collect();
@@ -97,9 +100,10 @@ fn together(
     own.issues.extend(not_gone.iter().map(|name| of_mute(name, cluster.as_ref())));
     health_rules::sort(&mut own.issues);
     let waits = cluster.as_ref().map(health_rules::waits).unwrap_or_default();
-    let pools = cluster.iter().flat_map(|cluster| &cluster.pools);
-    let not_known = health_rules::not_known(pools, mute);
-    let known = Known { ready: own.ready, empty, redundancy, waits: &waits, not_known: &not_known };
+    let not_known = cluster.as_ref().map(|cluster| health_rules::not_known(cluster, &cluster.pools, mute));
+    let not_known = not_known.unwrap_or_default();
+    let removed = cluster.as_ref().is_some_and(|cluster| cluster.removed);
+    let known = Known { ready: own.ready, empty, removed, redundancy, waits: &waits, not_known: &not_known };
     (own.verdict, own.summary) = health_rules::headline(&known, &own.issues);
     (own.redundancy, own.cluster) = (redundancy, cluster);
     own
@@ -126,7 +130,8 @@ fn is_earlier(status: &Status) -> bool {
 
 /// Whether an issue is said anew of what all nodes have told together.
 fn is_of_the_picture(issue: &Issue) -> bool {
-    let of_nodes = [FindingCode::NodeAway, FindingCode::QuorumThin];
+    let of_nodes =
+        [FindingCode::NodeAway, FindingCode::QuorumThin, FindingCode::NodeCutOff, FindingCode::NodeRemoved];
     health_rules::is_of_unserved(issue) || of_nodes.iter().any(|code| issue.code == code.name())
 }
 
@@ -212,7 +217,9 @@ fn total(own: &mut Status, others: &[(String, Status)], cluster: Option<&Cluster
         let by_earlier = |owner: &String| earlier.iter().any(|(name, _)| *name == owner.as_str());
         counted.iter().any(|known| known.pool == pool.name) || pool.owner.as_ref().is_some_and(by_earlier)
     };
+    let is_cut_off = cluster.is_some_and(|cluster| !cluster.cut_off.is_empty());
     let why = |pool: &control_api::ClusterPool| match (pool.state, &pool.owner) {
+        (ClusterPoolState::Unknown, _) if is_cut_off => "this node is cut off".to_owned(),
         (ClusterPoolState::Unknown, Some(owner)) if mute.contains(owner) => {
             format!("node {owner} does not answer")
         }
@@ -243,7 +250,7 @@ fn id_at(node: &str, id: &str) -> String {
 
 /// What an issue is about, where it is about something that each node has of its own.
 fn of_node(node: &str, subject: String) -> String {
-    let common = ["pool ", "volume ", "lun ", "share ", "disk ", "node "];
+    let common = ["pool ", "volume ", "lun ", "share ", "disk ", "node ", "nodes ", "clocks of nodes "];
     if common.iter().any(|word| subject.starts_with(word)) {
         subject
     } else {
