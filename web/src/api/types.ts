@@ -45,6 +45,7 @@ export type Counters = Schemas["Counters"];
 export type History = Schemas["History"];
 export type PoolForecast = Schemas["PoolForecast"];
 export type CounterKind = Schemas["CounterKind"];
+export type QosCounters = Schemas["QosCounters"];
 export type ObjectCounters = Schemas["ObjectCounters"];
 export type OperationCounters = Schemas["OperationCounters"];
 export type CheckReport = Schemas["CheckReport"];

@@ -102,7 +102,9 @@ pub use config_check::{
 };
 pub use config_diff::REDACTED;
 pub use config_parts::{LocalConfig, LocalHttp, LocalSmb, SharedConfig, SharedHttp, SharedSmb};
-pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
+pub use counters::{
+    CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters, QosCounters,
+};
 pub use disk::{Disk, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use disk_select::DiskSelect;
 pub use event::{Event, EventKind};

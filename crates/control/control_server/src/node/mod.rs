@@ -55,6 +55,7 @@ mod pools_away;
 mod processors;
 mod qos;
 mod qos_subjects;
+mod qos_totals;
 mod qos_volumes;
 mod quiet;
 mod quotas;
@@ -161,6 +162,7 @@ pub struct Node {
     network: Network,
     events: Events,
     past: Past,
+    qos_totals: Mutex<qos_totals::QosTotals>,
     forecasts: Forecasts,
     findings: findings_kept::Findings,
     /// Which nodes had pools of the cluster last that none serves now, and since when.
@@ -219,6 +221,7 @@ impl Node {
             balancing: tokio::sync::Mutex::new(()),
             audit: Audit::new(data.join("audit.jsonl")),
             past: Past::open(&data),
+            qos_totals: Mutex::default(),
             forecasts: Forecasts::default(),
             findings: findings_kept::Findings::open(data.join("findings.book")),
             unserved_pools: Mutex::default(),
