@@ -3,8 +3,8 @@ import { useEffect, useRef, useState } from "react";
 import { CLIENTS, isOfQos, keyOf, useRates, type Rates } from "../api/counters";
 import { api, ask } from "../api/client";
 import { keyOn, type OnNode } from "../api/nodes";
-import { useFlows, useLuns, usePolicies, useStatus } from "../api/queries";
-import type { QosFlow, QosPolicy } from "../api/types";
+import { useFlows, useLuns, usePolicies, useQosVolumes, useStatus } from "../api/queries";
+import type { QosBackground, QosFlow, QosPolicy, QosVolume } from "../api/types";
 import { Button, Check, Choices, Field, wrongName, wrongSize } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
 import { baseName, bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
@@ -51,6 +51,40 @@ const flowColumns = (node: string | null): Column<Flow>[] => [
   { title: "Policy", value: (row) => row.policy ?? row.policy_guid ?? "–", wide: true },
 ];
 
+const allOf = (of: QosBackground) => of.restoring + of.rebalancing + of.scrubbing + of.destaging;
+const learnt = (value: number | null | undefined) => (value === null || value === undefined ? "not known yet" : number(value));
+type Volume = Omit<QosVolume, "node"> & OnNode;
+const VOLUMES: Column<Volume>[] = [
+  { title: "Volume", value: (row) => row.volume },
+  { title: "State", value: (row) => STATUS[row.status][2], cell: (row) => <Status of={row.status} /> },
+  { title: "Capacity", value: (row) => row.capacity ?? 0, cell: (row) => learnt(row.capacity), end: true },
+  { title: "Promised", value: (row) => row.promised, cell: (row) => number(row.promised), end: true },
+  { title: "Used", value: (row) => row.used, cell: (row) => number(row.used), end: true },
+  { title: "Headroom", value: (row) => row.headroom ?? 0, cell: (row) => learnt(row.headroom), end: true },
+  { title: "Depth", value: (row) => row.depth, end: true, wide: true },
+  { title: "Background of its pool", value: (row) => (row.background ? allOf(row.background) : 0), cell: (row) => (row.background ? perSecond(allOf(row.background)) : "–"), end: true },
+];
+
+/** What pools do beside what clients want of them, and how far it gives way. */
+function Background({ volumes }: { volumes: readonly Volume[] }) {
+  const pools = new Map<string, QosBackground>();
+  for (const { node, background } of volumes) if (background && allOf(background) > 0) pools.set(keyOn({ node }, background.pool), background);
+  if (pools.size === 0) return <p className="help">No pool works in the background now.</p>;
+  const parts = (of: QosBackground) =>
+    ([[of.restoring, "restoring copies"], [of.rebalancing, "rebalancing"], [of.scrubbing, "scrubbing"], [of.destaging, "bringing logs to it"]] as const)
+      .filter(([rate]) => rate > 0).map(([rate, what]) => `${what} ${perSecond(rate)}`).join(", ");
+  return (
+    <ul className="plain-list">
+      {[...pools].map(([key, of]) => (
+        <li key={key}>
+          <span><strong>Pool {of.pool}</strong>: {parts(of)}</span>
+          {of.restoring + of.rebalancing > 0 && <span className="help">copying gives way to clients down to {perSecond(of.floor)}</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 type Busy = { kind: string; name: string; rates: Rates };
 const BUSY: Column<Busy>[] = [
   { title: "Name", wrap: true, value: (row) => row.name, cell: (row) => <span title={row.name}>{row.kind === "disk" ? baseName(row.name) : row.name}</span> },
@@ -71,6 +105,7 @@ export default function PerformancePage() {
   const { query } = usePlace();
   const [policy, flow] = [query.get("policy"), query.get("flow")];
   const policies = usePolicies();
+  const volumes = useQosVolumes();
   const rates = useRates();
   const [open, setOpen] = useState<QosPolicy | "new" | null>(null);
   const [luns, setLuns] = useState<QosPolicy | null>(null);
@@ -129,6 +164,19 @@ export default function PerformancePage() {
               })}
             />
           )}
+        </Wait>
+      </Card>
+      <Card title="Volumes" aside={<span className="help">normalised I/Os a second</span>}>
+        <Wait of={volumes}>
+          {({ items }) => {
+            const rows = inCluster ? items : items.map((volume): Volume => ({ ...volume, node: null }));
+            return (
+              <>
+                <Table label="Volumes" rows={rows} columns={VOLUMES} id={(row) => keyOn(row, row.volume, row.background?.pool)} empty={<Empty title="No volume has LUNs or shares." />} />
+                <Background volumes={rows} />
+              </>
+            );
+          }}
         </Wait>
       </Card>
       <Card title="Busiest">

@@ -140,8 +140,8 @@ pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
 pub use pool_home::check_home;
 pub use problem::{Code, Problem};
 pub use qos::{
-    QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyDetail, QosPolicyRemove, QosPolicyUpdate,
-    QosSubject, QosUpdate, QosVolume,
+    QosAssign, QosBackground, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyDetail, QosPolicyRemove,
+    QosPolicyUpdate, QosSubject, QosUpdate, QosVolume,
 };
 pub use qos_policy::{Assignment, FlowStatus, Place, PlaceKind, Policies, Policy, PolicyKind, QosSettings};
 pub use quota::{OwnerQuota, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas};

@@ -5,6 +5,7 @@ mod accounts;
 mod addresses;
 mod all_sessions;
 mod apply;
+mod background;
 mod balance;
 mod cache;
 mod cached_writes;
@@ -163,6 +164,8 @@ pub struct Node {
     events: Events,
     past: Past,
     qos_totals: Mutex<qos_totals::QosTotals>,
+    /// What pools had done in the background a few seconds ago.
+    background: Mutex<background::Watch>,
     forecasts: Forecasts,
     findings: findings_kept::Findings,
     /// Which nodes had pools of the cluster last that none serves now, and since when.
@@ -222,6 +225,7 @@ impl Node {
             audit: Audit::new(data.join("audit.jsonl")),
             past: Past::open(&data),
             qos_totals: Mutex::default(),
+            background: Mutex::default(),
             forecasts: Forecasts::default(),
             findings: findings_kept::Findings::open(data.join("findings.book")),
             unserved_pools: Mutex::default(),

@@ -1,5 +1,5 @@
-//! As many policies as there may be, on a node with real parts: made, given, listed, changed, taken away, there after a restart; one more is
-//! refused.
+//! Storage QoS of a node with real parts: as many policies as there may be, made, given, listed, changed, taken away, there after a restart; what
+//! pools do in the background.
 #![allow(clippy::expect_used, reason = "tests fail by panicking")]
 
 mod common;
@@ -83,5 +83,36 @@ async fn ten_thousand_policies_are_in_use_and_no_more() {
     config["qos_place"] = json!([]);
     send(&node, "PUT", "/v1/config", &json!({ "config": config, "confirm": "apply" })).await;
     assert!(listed(&node).await.is_empty());
+    node.stop().await.expect("stops");
+}
+
+/// What shares the disks with clients is told beside what volumes can do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_tell_what_their_pool_does_in_the_background() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start(dir.path()).await;
+    let disk = |number: u32| {
+        let path = dir.path().join(format!("disk{number}.img"));
+        std::fs::File::create(&path).expect("made").set_len(1 << 30).expect("sparse");
+        path.display().to_string()
+    };
+    let disks: Vec<String> = (0..2).map(disk).collect();
+    send(&node, "POST", "/v1/pools", &json!({ "name": "p", "disks": disks, "confirm": "p" })).await;
+    send(&node, "POST", "/v1/volumes", &json!({ "name": "v", "size_bytes": 256 << 20 })).await;
+    send(&node, "POST", "/v1/luns", &json!({ "name": "l", "size_bytes": 1 << 20 })).await;
+    let background = async || get(&node, "/v1/qos/volumes").await["items"][0]["background"].clone();
+    let quiet = background().await;
+    assert_eq!((&quiet["pool"], &quiet["floor"]), (&json!("p"), &json!(16 << 20)), "{quiet}");
+    assert_eq!(quiet["scrub_limit"], 64 << 20);
+    // A scrub of next to nothing takes a moment, and is told of for some seconds; what was before the first look at the pool is not.
+    let mut tries = 0;
+    while background().await["scrubbing"] == 0 {
+        tries += 1;
+        assert!(tries < 1000, "nothing is told of the scrub");
+        send(&node, "POST", "/v1/pools/p/scrub", &Value::Null).await;
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    let busy = background().await;
+    assert_eq!((&busy["restoring"], &busy["destaging"]), (&json!(0), &json!(0)), "{busy}");
     node.stop().await.expect("stops");
 }
