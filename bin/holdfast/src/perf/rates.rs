@@ -359,6 +359,37 @@ mod tests {
     }
 
     #[test]
+    fn policies_have_the_limits_that_held_at_last() {
+        let policy = |done: u64, max_iops| ObjectCounters {
+            read: Some(OperationCounters { operations: done, ..Default::default() }),
+            write: Some(OperationCounters::default()),
+            qos: Some(QosCounters {
+                normalized: 2 * done,
+                held_ns: 3_000_000 * done,
+                max_iops,
+                ..Default::default()
+            }),
+            ..ObjectCounters::new(CounterKind::QosPolicy, "gold")
+        };
+        let now = grown(&policy(100, Some(500)), 2.0);
+        assert!((now.qos.normalized - 100.0).abs() < 1e-9 && (now.held() - 0.003).abs() < 1e-9, "{now:?}");
+        let idle = grown(&ObjectCounters::new(CounterKind::QosPolicy, "gold"), 2.0);
+        let later = grown(&policy(50, Some(800)), 2.0);
+        let mean = mean([(2.0, &now), (2.0, &later), (2.0, &idle)].into_iter());
+        assert!((mean.qos.normalized - 50.0).abs() < 1e-9, "{mean:?}");
+        assert!(
+            (mean.qos.max_iops - 800.0).abs() < 1e-9,
+            "a step in which nothing was done has no limits: {mean:?}"
+        );
+        let sum = &totals(&[now.clone(), later])[0];
+        assert!((sum.qos.max_iops - 1300.0).abs() < 1e-9);
+        assert_eq!(
+            super::super::view::qos_line(&now),
+            "qos-policy gold: 100 normalised IOPS (at most 500 IOPS), held back 3.000 ms a request"
+        );
+    }
+
+    #[test]
     fn growth_over_the_nodes_own_time_is_the_rate() {
         let before = node(1, 1_000_000_000, vec![disk("a", 100, 0)]);
         let now = node(1, 3_000_000_000, vec![disk("a", 1100, 4_000_000_000), disk("new", 5, 5)]);

@@ -235,6 +235,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_a_pool_does_in_the_background_is_told_with_its_floor() {
+        let scrubs = QosBackground {
+            pool: "p".into(),
+            scrubbing: 64 << 20,
+            floor: 16 << 20,
+            ..QosBackground::default()
+        };
+        assert_eq!(
+            background_line(&scrubs),
+            "Pool p does 64.0 MiB/s in the background, on the disks of all its volumes: scrubbing 64.0 MiB/s."
+        );
+        let both = background_line(&QosBackground { restoring: 32 << 20, ..scrubs });
+        assert!(
+            both.contains("does 96.0 MiB/s") && both.contains("restoring copies 32.0 MiB/s, scrubbing"),
+            "{both}"
+        );
+        assert!(both.ends_with("copying slows down to 16.0 MiB/s."), "{both}");
+    }
+
+    #[test]
     fn a_short_time_is_told_in_microseconds() {
         assert_eq!(
             (duration(7), duration(99), duration(100)),

@@ -10,11 +10,14 @@ use uuid::Uuid;
 use super::Node;
 use super::qos::describe_all;
 
+/// A disk: the name and the identity of its volume, and its name there.
+type DiskKey = (String, Option<Uuid>, DiskName);
+
 /// A flow at one moment.
 struct Seen {
     flow: QosFlow,
     /// What its limits hold for, unless they hold for several together.
-    disk: (String, Option<Uuid>, DiskName),
+    disk: DiskKey,
     totals: FlowTotals,
 }
 
@@ -71,7 +74,7 @@ impl QosTotals {
     fn take(&mut self, flows: Vec<Seen>, shared: &BTreeSet<Uuid>) -> Vec<ObjectCounters> {
         let mut before = std::mem::take(&mut self.flows);
         let mut former = std::mem::take(&mut self.sums);
-        let mut limited: BTreeSet<(Uuid, Option<(String, Option<Uuid>, DiskName)>)> = BTreeSet::new();
+        let mut limited: BTreeSet<(Uuid, Option<DiskKey>)> = BTreeSet::new();
         for Seen { flow, disk, totals } in flows {
             let growth = grown(&totals, &before.remove(&totals.number).unwrap_or_default());
             self.flows.insert(totals.number, totals);

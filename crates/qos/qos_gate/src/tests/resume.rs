@@ -41,7 +41,7 @@ impl Greedy {
         for _ in 0..millis {
             let flow = self.flow.clone().expect("it is connected");
             while self.turns.len() < 256 {
-                match flow.enter(Kind::Write, self.bytes).ok().expect("there is room") {
+                match flow.enter(Kind::Write, self.bytes).expect("there is room") {
                     Entry::Now(permit) => {
                         self.started += 1;
                         drop(permit);
@@ -108,7 +108,7 @@ fn flows_that_are_restored_together_get_their_one_limit_together() {
         names.iter().map(|name| gate.disk(name.as_str()).flow("x").expect("a flow")).collect();
     let (mut started, mut turns) = (0, Vec::new());
     for flow in flows.iter().cycle().take(2000) {
-        match flow.enter(Kind::Read, 4096).ok().expect("there is room") {
+        match flow.enter(Kind::Read, 4096).expect("there is room") {
             Entry::Now(permit) => {
                 started += 1;
                 drop(permit);
