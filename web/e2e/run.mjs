@@ -18,6 +18,7 @@ import * as faults from "./cases/faults.mjs";
 import * as findings from "./cases/findings.mjs";
 import * as frame from "./cases/frame.mjs";
 import * as looks from "./cases/looks.mjs";
+import * as qos from "./cases/qos.mjs";
 import * as setup from "./cases/setup.mjs";
 import * as sizes from "./cases/sizes.mjs";
 import * as served from "./cases/served.mjs";
@@ -125,7 +126,7 @@ async function until(what, look) {
 const tools = { open, ask, until, options };
 let passed = 0;
 let failed = 0;
-for (const [name, run] of [served, looks, frame, access, storage, setup, cluster, faults, findings, sizes].flatMap((cases) => Object.entries(cases))) {
+for (const [name, run] of [served, looks, frame, access, storage, setup, cluster, faults, findings, qos, sizes].flatMap((cases) => Object.entries(cases))) {
   if (wanted.length && !wanted.some((word) => name.toLowerCase().includes(word.toLowerCase()))) continue;
   const began = Date.now();
   const pages = [];

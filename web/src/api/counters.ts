@@ -1,12 +1,16 @@
 // Performance now: the node's counters each second, and the rates that differences of them are.
 import { useEffect, useSyncExternalStore } from "react";
 import { api, ask } from "./client";
-import type { CounterKind, Counters, ObjectCounters, OperationCounters } from "./types";
+import type { CounterKind, Counters, ObjectCounters, OperationCounters, QosCounters } from "./types";
 
 /** What one kind of operation did between two looks. */
 export type Rate = { iops: number; bytes: number; /** Mean, in milliseconds; null when there was none. */ latency: number | null };
+/** What holds for a policy or flow of QoS, normalised; null where there is no limit. */
+export type Limits = { minimum: number | null; maximum: number | null; bandwidth: number | null };
+/** What QoS counts of a policy or flow beside its reads and writes. */
+export type QosRates = Limits & { iops: number; /** Mean, in milliseconds; null when no request was let go on. */ held: number | null };
 /** What a thing did between two looks. */
-export type Rates = { read: Rate; write: Rate; other: Rate; errors: number; inFlight: number };
+export type Rates = { read: Rate; write: Rate; other: Rate; errors: number; inFlight: number; /** Of policies and flows only. */ qos: QosRates | null };
 /** Rates for a chart, oldest first; null where nothing was counted, and where there was no I/O to have a latency. */
 export type Series = {
   /** Unix seconds. */
@@ -17,6 +21,8 @@ export type Series = {
   writeBytes: (number | null)[];
   readLatency: (number | null)[];
   writeLatency: (number | null)[];
+  /** Of policies and flows; null at all times for others. */
+  qos: (QosRates | null)[];
 };
 
 /** So many looks are kept: ten minutes of one each second. */
@@ -26,6 +32,14 @@ export const CLIENTS = "clients";
 const IDLE: Rate = { iops: 0, bytes: 0, latency: null };
 
 export const keyOf = (kind: CounterKind, name: string) => `${kind}/${name}`;
+/** Whether a key is that of a policy or flow, which is counted while it is in use. */
+export const isOfQos = (key: string) => key.startsWith("qos-");
+
+/** What a policy or flow did in a time in which it was not there: nothing, under the limits that it had before. */
+export const unused = (before: Limits | null | undefined): Rates => ({
+  read: IDLE, write: IDLE, other: IDLE, errors: 0, inFlight: 0,
+  qos: { iops: 0, held: null, minimum: before?.minimum ?? null, maximum: before?.maximum ?? null, bandwidth: before?.bandwidth ?? null },
+});
 
 class Sampler {
   private before: Counters | null = null;
@@ -110,7 +124,7 @@ class Sampler {
     this.latest = latest;
     const time = Date.now() / 1000;
     for (const key of this.wanted.keys()) {
-      const rates = latest.get(key);
+      const rates = latest.get(key) ?? (isOfQos(key) ? unused(this.seriesOf(key).qos.at(-1)) : undefined);
       if (rates) this.series.set(key, append(this.seriesOf(key), time, rates));
     }
     this.version += 1;
@@ -119,7 +133,7 @@ class Sampler {
 }
 
 export const none = (): Series => ({
-  time: [], readIops: [], writeIops: [], readBytes: [], writeBytes: [], readLatency: [], writeLatency: [],
+  time: [], readIops: [], writeIops: [], readBytes: [], writeBytes: [], readLatency: [], writeLatency: [], qos: [],
 });
 
 function append(series: Series, time: number, rates: Rates): Series {
@@ -132,6 +146,7 @@ function append(series: Series, time: number, rates: Rates): Series {
     writeBytes: add(series.writeBytes, rates.write.bytes),
     readLatency: add(series.readLatency, rates.read.latency),
     writeLatency: add(series.writeLatency, rates.write.latency),
+    qos: add(series.qos, rates.qos),
   };
 }
 
@@ -142,8 +157,32 @@ function between(before: ObjectCounters, now: ObjectCounters, seconds: number): 
     other: rate(before.other, now.other, seconds),
     errors: errorsOf(now) - errorsOf(before),
     inFlight: now.in_flight ?? 0,
+    qos: qosBetween(before, now, seconds),
   };
 }
+
+/** What QoS counted, where so many nanoseconds of waiting and normalised I/Os were added; limits are those of now. */
+export function qosOf(grown: QosCounters | null | undefined, operations: number, seconds: number): QosRates | null {
+  if (!grown) return null;
+  return {
+    iops: grown.normalized / seconds,
+    held: operations > 0 ? grown.held_ns / operations / 1e6 : null,
+    minimum: grown.min_iops ?? null,
+    maximum: grown.max_iops ?? null,
+    bandwidth: grown.max_bandwidth ?? null,
+  };
+}
+
+function qosBetween(before: ObjectCounters, now: ObjectCounters, seconds: number): QosRates | null {
+  if (!before.qos || !now.qos) return null;
+  const operations = operationsOf(now) - operationsOf(before);
+  const grown = { ...now.qos, normalized: now.qos.normalized - before.qos.normalized, held_ns: now.qos.held_ns - before.qos.held_ns };
+  // A policy that nobody used for a while counts from zero again.
+  return operations < 0 || grown.normalized < 0 ? qosOf({ ...grown, normalized: 0, held_ns: 0 }, 0, seconds) : qosOf(grown, operations, seconds);
+}
+
+/** Reads and writes. */
+export const operationsOf = (item: ObjectCounters) => (item.read?.operations ?? 0) + (item.write?.operations ?? 0);
 
 /** The rate of what grew by so much. */
 export const rateOf = (grown: OperationCounters | null | undefined, seconds: number): Rate =>
@@ -179,6 +218,8 @@ export function sum(all: Rates[]): Rates {
     other: total((rates) => rates.other),
     errors: all.reduce((sum, rates) => sum + rates.errors, 0),
     inFlight: all.reduce((sum, rates) => sum + rates.inFlight, 0),
+    // Limits of several have no sum that would hold for all.
+    qos: all.length === 1 ? (all[0]?.qos ?? null) : null,
   };
 }
 

@@ -1,6 +1,6 @@
 // Performance then: what the node has kept of its counters, as the series of a chart.
 import { useQuery } from "@tanstack/react-query";
-import { CLIENTS, errorsOf, none, rateOf, sum, type Rates, type Series } from "./counters";
+import { CLIENTS, errorsOf, isOfQos, none, operationsOf, qosOf, rateOf, sum, unused, type Rates, type Series } from "./counters";
 import { api, ask } from "./client";
 import type { History, ObjectCounters } from "./types";
 
@@ -27,7 +27,7 @@ export function useHistory(key: string, span: Span | null) {
         api.GET("/v1/history", { params: { query: { from_unix_ms: String(from), to_unix_ms: String(to), kind, name, sum: sums } } }),
       );
       const since = history.since_unix_ms ? history.since_unix_ms / 1000 : null;
-      return { series: seriesOf(history, name), from: from / 1000, to: to / 1000, since };
+      return { series: seriesOf(history, name, isOfQos(key)), from: from / 1000, to: to / 1000, since };
     },
   });
 }
@@ -38,11 +38,13 @@ const grown = (item: ObjectCounters, seconds: number): Rates => ({
   other: rateOf(item.other, seconds),
   errors: errorsOf(item),
   inFlight: item.in_flight ?? 0,
+  qos: qosOf(item.qos, operationsOf(item), seconds),
 });
 
-/** A step that is not there is a gap; a thing that is not in a step did nothing. */
-function seriesOf(history: History, name: string | undefined): Series {
+/** A step that is not there is a gap; a thing that is not in a step did nothing, under the limits that it had before. */
+function seriesOf(history: History, name: string | undefined, ofQos: boolean): Series {
   const series = none();
+  let limits: Rates["qos"] = null;
   let last: number | null = null;
   for (const step of history.steps) {
     const time = step.time_unix_ms / 1000;
@@ -50,7 +52,10 @@ function seriesOf(history: History, name: string | undefined): Series {
     const items = step.items.filter((item) => name === undefined || item.name === name);
     // What is not there beside the sum of others may be one of these.
     const unknown = name !== undefined && items.length === 0 && step.items.some((item) => item.name === "_Others");
-    add(series, time, step.seconds > 0 && !unknown ? sum(items.map((item) => grown(item, step.seconds))) : null);
+    const idle = ofQos && items.length === 0;
+    const rates: Rates | null = step.seconds > 0 && !unknown ? (idle ? unused(limits) : sum(items.map((item) => grown(item, step.seconds)))) : null;
+    limits = rates?.qos ?? limits;
+    add(series, time, rates);
     last = time;
   }
   return series;
@@ -64,5 +69,6 @@ function add(series: Series, time: number, rates: Rates | null) {
   series.writeBytes.push(rates?.write.bytes ?? null);
   series.readLatency.push(rates?.read.latency ?? null);
   series.writeLatency.push(rates?.write.latency ?? null);
+  series.qos.push(rates?.qos ?? null);
 }
 

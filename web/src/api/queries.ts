@@ -92,6 +92,8 @@ export const usePolicies = () =>
   useQuery({ queryKey: ["qos", "policies"], queryFn: () => ask(api.GET("/v1/qos/policies")), refetchInterval: OFTEN });
 export const useFlows = () =>
   useQuery({ queryKey: ["qos", "flows"], queryFn: () => ask(api.GET("/v1/qos/flows")), refetchInterval: OFTEN });
+export const useQosVolumes = () =>
+  useQuery({ queryKey: ["qos", "volumes"], queryFn: () => ask(api.GET("/v1/qos/volumes")), refetchInterval: OFTEN });
 export const useQos = () => useQuery({ queryKey: ["qos"], queryFn: () => ask(api.GET("/v1/qos")) });
 export const useCache = () =>
   useQuery({ queryKey: ["cache"], queryFn: () => ask(api.GET("/v1/cache")), refetchInterval: OFTEN });

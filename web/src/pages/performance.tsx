@@ -1,10 +1,10 @@
 // Performance: what clients do, who has how much of it, and what policies promise and allow. What hurts comes first.
-import { useState } from "react";
-import { useRates, type Rates } from "../api/counters";
+import { useEffect, useRef, useState } from "react";
+import { CLIENTS, isOfQos, keyOf, useRates, type Rates } from "../api/counters";
 import { api, ask } from "../api/client";
 import { keyOn, type OnNode } from "../api/nodes";
-import { useFlows, useLuns, usePolicies, useStatus } from "../api/queries";
-import type { QosFlow, QosPolicy } from "../api/types";
+import { useFlows, useLuns, usePolicies, useQosVolumes, useStatus } from "../api/queries";
+import type { QosBackground, QosFlow, QosPolicy, QosVolume } from "../api/types";
 import { Button, Check, Choices, Field, wrongName, wrongSize } from "../parts/controls";
 import { FormDialog, destroy } from "../parts/dialog";
 import { baseName, bytes, many, milliseconds, number, parseBytes, perSecond, quote } from "../parts/format";
@@ -12,7 +12,7 @@ import { Card, Empty, Page, Wait } from "../parts/page";
 import { Performance } from "../parts/performance";
 import { Badge, type Tone } from "../parts/states";
 import { Table, type Column } from "../parts/table";
-import { to } from "../router";
+import { to, usePlace } from "../router";
 
 const STATUS: Record<QosFlow["status"], [Tone, string, number]> = {
   InsufficientThroughput: ["bad", "below its minimum", 3],
@@ -25,8 +25,20 @@ const ms = (us: number) => milliseconds(us / 1000);
 const limit = (value: number | null | undefined, write: (value: number) => string = number) => (value === null || value === undefined ? "–" : write(value));
 
 type Flow = Omit<QosFlow, "node"> & OnNode;
-const FLOWS: Column<Flow>[] = [
-  { title: "Disk", wrap: true, value: (row) => row.lun || row.file, cell: (row) => (row.lun ? <a href={to("luns", row.lun)}>{row.lun}</a> : row.file) },
+
+/** Counters and their history name a flow by what it uses and who uses it. */
+const counted = (flow: Flow) => `${flow.lun || `${flow.volume}:${flow.file}`} ${flow.initiator}`;
+/** The charts of a policy or flow, on this page. */
+const charted = (what: "policy" | "flow", name: string) => `${to("performance")}?${new URLSearchParams({ [what]: name }).toString()}`;
+const DiskCell = ({ row, node }: { row: Flow; node: string | null }) => {
+  const disk = row.lun || row.file;
+  // What another node serves that one counts.
+  if (row.node && row.node !== node) return row.lun ? <a href={to("luns", row.lun)}>{disk}</a> : disk;
+  return <a href={charted("flow", counted(row))} aria-label={`${disk}, charts of ${row.initiator}`}>{disk}</a>;
+};
+
+const flowColumns = (node: string | null): Column<Flow>[] => [
+  { title: "Disk", wrap: true, value: (row) => row.lun || row.file, cell: (row) => <DiskCell row={row} node={node} /> },
   { title: "Client", value: (row) => row.initiator, wrap: true },
   { title: "State", value: (row) => STATUS[row.status][2] * 1e12 + row.held_us, cell: (row) => <Status of={row.status} /> },
   { title: "IOPS", value: (row) => row.normalized_iops, cell: (row) => number(row.normalized_iops), end: true },
@@ -38,6 +50,40 @@ const FLOWS: Column<Flow>[] = [
   { title: "Limit", value: (row) => row.max_iops ?? 0, cell: (row) => limit(row.max_iops), end: true, wide: true },
   { title: "Policy", value: (row) => row.policy ?? row.policy_guid ?? "–", wide: true },
 ];
+
+const allOf = (of: QosBackground) => of.restoring + of.rebalancing + of.scrubbing + of.destaging;
+const learnt = (value: number | null | undefined) => (value === null || value === undefined ? "not known yet" : number(value));
+type Volume = Omit<QosVolume, "node"> & OnNode;
+const VOLUMES: Column<Volume>[] = [
+  { title: "Volume", value: (row) => row.volume },
+  { title: "State", value: (row) => STATUS[row.status][2], cell: (row) => <Status of={row.status} /> },
+  { title: "Capacity", value: (row) => row.capacity ?? 0, cell: (row) => learnt(row.capacity), end: true },
+  { title: "Promised", value: (row) => row.promised, cell: (row) => number(row.promised), end: true },
+  { title: "Used", value: (row) => row.used, cell: (row) => number(row.used), end: true },
+  { title: "Headroom", value: (row) => row.headroom ?? 0, cell: (row) => learnt(row.headroom), end: true },
+  { title: "Depth", value: (row) => row.depth, end: true, wide: true },
+  { title: "Background of its pool", value: (row) => (row.background ? allOf(row.background) : 0), cell: (row) => (row.background ? perSecond(allOf(row.background)) : "–"), end: true },
+];
+
+/** What pools do beside what clients want of them, and how far it gives way. */
+function Background({ volumes }: { volumes: readonly Volume[] }) {
+  const pools = new Map<string, QosBackground>();
+  for (const { node, background } of volumes) if (background && allOf(background) > 0) pools.set(keyOn({ node }, background.pool), background);
+  if (pools.size === 0) return <p className="help">No pool works in the background now.</p>;
+  const parts = (of: QosBackground) =>
+    ([[of.restoring, "restoring copies"], [of.rebalancing, "rebalancing"], [of.scrubbing, "scrubbing"], [of.destaging, "bringing logs to it"]] as const)
+      .filter(([rate]) => rate > 0).map(([rate, what]) => `${what} ${perSecond(rate)}`).join(", ");
+  return (
+    <ul className="plain-list">
+      {[...pools].map(([key, of]) => (
+        <li key={key}>
+          <span><strong>Pool {of.pool}</strong>: {parts(of)}</span>
+          {of.restoring + of.rebalancing > 0 && <span className="help">copying gives way to clients down to {perSecond(of.floor)}</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}
 
 type Busy = { kind: string; name: string; rates: Rates };
 const BUSY: Column<Busy>[] = [
@@ -54,15 +100,19 @@ const BUSY: Column<Busy>[] = [
 
 export default function PerformancePage() {
   const flows = useFlows();
-  const inCluster = Boolean(useStatus().data?.cluster);
+  const status = useStatus().data;
+  const inCluster = Boolean(status?.cluster);
+  const { query } = usePlace();
+  const [policy, flow] = [query.get("policy"), query.get("flow")];
   const policies = usePolicies();
+  const volumes = useQosVolumes();
   const rates = useRates();
   const [open, setOpen] = useState<QosPolicy | "new" | null>(null);
   const [luns, setLuns] = useState<QosPolicy | null>(null);
-  const busy = [...rates].filter(([key]) => key.includes("/")).map(([key, of]) => ({ kind: key.slice(0, key.indexOf("/")), name: key.slice(key.indexOf("/") + 1), rates: of }));
+  const busy = [...rates].filter(([key]) => key.includes("/") && !isOfQos(key)).map(([key, of]) => ({ kind: key.slice(0, key.indexOf("/")), name: key.slice(key.indexOf("/") + 1), rates: of }));
   return (
     <Page title="Performance" lead="Over the last seconds. IOPS of flows are normalised: a large request counts as several.">
-      <Card title="What clients do now"><Performance /></Card>
+      <Charted policy={policy} flow={flow} inCluster={inCluster} />
       <Card title="Flows" aside={<span className="help">one initiator’s use of one LUN, or one client’s of one file</span>}>
         <Wait of={flows}>
           {({ items }) => (
@@ -70,7 +120,7 @@ export default function PerformancePage() {
               label="Flows"
               // Flows say their node also where there is one node only.
               rows={inCluster ? items : items.map((flow): Flow => ({ ...flow, node: null }))}
-              columns={FLOWS}
+              columns={flowColumns(inCluster ? (status?.node ?? null) : null)}
               id={(row) => keyOn(row, row.volume, row.lun, row.file, row.initiator)}
               first={{ column: 2, down: true }}
               empty={<Empty title="No initiator uses a LUN now, and no client a file." />}
@@ -87,7 +137,7 @@ export default function PerformancePage() {
               id={(row) => row.guid}
               empty={<Empty title="There is no policy: every LUN takes what it gets." />}
               columns={[
-                { title: "Policy", value: (row) => row.name },
+                { title: "Policy", value: (row) => row.name, cell: (row) => <a href={charted("policy", row.name)} aria-label={`${row.name}, charts`}>{row.name}</a> },
                 { title: "State", value: (row) => row.status, cell: (row) => <Status of={row.status} /> },
                 { title: "Holds for", value: (row) => (row.kind === "aggregated" ? "its LUNs together" : "each LUN") },
                 { title: "Minimum", value: (row) => row.min_iops ?? 0, cell: (row) => limit(row.min_iops), end: true },
@@ -116,12 +166,51 @@ export default function PerformancePage() {
           )}
         </Wait>
       </Card>
+      <Card title="Volumes" aside={<span className="help">normalised I/Os a second</span>}>
+        <Wait of={volumes}>
+          {({ items }) => {
+            const rows = inCluster ? items : items.map((volume): Volume => ({ ...volume, node: null }));
+            return (
+              <>
+                <Table label="Volumes" rows={rows} columns={VOLUMES} id={(row) => keyOn(row, row.volume, row.background?.pool)} empty={<Empty title="No volume has LUNs or shares." />} />
+                <Background volumes={rows} />
+              </>
+            );
+          }}
+        </Wait>
+      </Card>
       <Card title="Busiest">
         <Table label="Busiest" rows={busy} columns={BUSY} id={(row) => `${row.kind} ${row.name}`} first={{ column: 4, down: true }} empty={<p>The first rates come in a moment …</p>} />
       </Card>
       {open && <PolicyDialog now={open === "new" ? null : open} taken={policies.data?.items.map((one) => one.name) ?? []} onClose={() => setOpen(null)} />}
       {luns && <AssignDialog policy={luns} onClose={() => setLuns(null)} />}
     </Page>
+  );
+}
+
+/** Charts of what was clicked in the lists below; of all clients at first. */
+function Charted({ policy, flow, inCluster }: { policy: string | null; flow: string | null; inCluster: boolean }) {
+  const box = useRef<HTMLDivElement>(null);
+  const one = policy ?? flow;
+  useEffect(() => {
+    if (one === null) return;
+    box.current?.scrollIntoView({ block: "nearest" });
+    box.current?.focus({ preventScroll: true });
+  }, [one]);
+  const title = policy !== null ? `Policy ${policy}` : flow !== null ? `Flow ${flow}` : "What clients do now";
+  const of = policy !== null ? keyOf("qos-policy", policy) : flow !== null ? keyOf("qos-flow", flow) : CLIENTS;
+  return (
+    <div ref={box} tabIndex={-1} className="charted">
+      <Card title={title} aside={one !== null && <a href={to("performance")}>All clients</a>}>
+        <Performance key={of} of={of} />
+        {policy !== null && (
+          <p className="help">
+            All that have it together{inCluster ? ", as far as this node serves them" : ""}. Minimum and maximum are those that held at the time: of a dedicated policy the sum over its LUNs and files in use.
+          </p>
+        )}
+        {flow !== null && <p className="help">Minimum and maximum are those that held at the time. They hold for all clients of a disk together, and for all disks of an aggregated policy.</p>}
+      </Card>
+    </div>
   );
 }
 

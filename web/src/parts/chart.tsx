@@ -4,7 +4,10 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { useTheme } from "./theme";
 
-export type Line = { label: string; color: "read" | "write"; values: (number | null)[] };
+/** A limit is drawn over what was done, in steps and without an area; its dashes tell it from others without colour. */
+export type Line = { label: string; color: "read" | "write" | "held" | "most" | "least"; values: (number | null)[] };
+
+const DASHES: Partial<Record<Line["color"], number[]>> = { most: [9, 4], least: [2, 4] };
 
 const POWERS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 /** Seconds that a chart shows at least, so that the first looks do not fill it. */
@@ -53,7 +56,9 @@ export function Chart({ title, time, span, lines, format, least, binary = false 
           {},
           ...lines.map((line) => {
             const color = style.getPropertyValue(`--${line.color}`);
-            return { label: line.label, stroke: color, width: 2, fill: `${color}22`, points: { show: false }, spanGaps: false };
+            const shared = { label: line.label, stroke: color, width: 2, points: { show: false }, spanGaps: false };
+            const dash = DASHES[line.color];
+            return dash ? { ...shared, dash, paths: uPlot.paths.stepped?.({ align: -1 }) } : { ...shared, fill: `${color}22` };
           }),
         ],
         hooks: { setCursor: [(plot) => setAt(plot.cursor.idx ?? null)] },

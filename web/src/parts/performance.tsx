@@ -1,8 +1,8 @@
 // Performance as charts: requests, throughput and latency of one thing, now or over a span of the past.
 import { useState } from "react";
-import { CLIENTS, useSeries, type Series } from "../api/counters";
+import { CLIENTS, isOfQos, useSeries, type QosRates, type Series } from "../api/counters";
 import { useHistory, type Span } from "../api/history";
-import { Chart } from "./chart";
+import { Chart, type Line } from "./chart";
 import { Segments } from "./controls";
 import { milliseconds, number, perSecond } from "./format";
 import { Wait } from "./page";
@@ -28,7 +28,7 @@ export function Performance({ of = CLIENTS }: { of?: string }) {
 function Live({ of }: { of: string }) {
   const series = useSeries(of);
   if (series.time.length === 0) return <p className="waiting" role="status">The first rates come in a moment …</p>;
-  return <Charts series={series} />;
+  return <Charts of={of} series={series} />;
 }
 
 function Past({ of, span }: { of: string; span: Span }) {
@@ -40,7 +40,7 @@ function Past({ of, span }: { of: string; span: Span }) {
           <p className="help">Nothing is kept of that time.</p>
         ) : (
           <>
-            <Charts series={series} span={{ from, to }} />
+            <Charts of={of} series={series} span={{ from, to }} />
             {since !== null && since > from + 60 && <p className="help">The node has kept this since {new Date(since * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC.</p>}
           </>
         )
@@ -49,7 +49,57 @@ function Past({ of, span }: { of: string; span: Span }) {
   );
 }
 
-function Charts({ series, span }: { series: Series; span?: { from: number; to: number } }) {
+/** A limit as a line, where there was one at any time. */
+function limit(series: Series, label: string, color: "most" | "least", of: (qos: QosRates) => number | null): Line[] {
+  const values = series.qos.map((qos) => (qos ? of(qos) : null));
+  return values.some((value) => value !== null) ? [{ label, color, values }] : [];
+}
+
+/** A policy or flow: what it had, with what holds for it drawn over that. */
+function QosCharts({ series, span }: { series: Series; span?: { from: number; to: number } }) {
+  const shared = { time: series.time, span };
+  const both = (read: (number | null)[], write: (number | null)[]) => read.map((value, at) => (value === null ? null : value + (write[at] ?? 0)));
+  return (
+    <div className="charts">
+      <Chart
+        title="Normalised IOPS"
+        least={10}
+        {...shared}
+        format={(value) => number(value ?? 0)}
+        lines={[
+          { label: "done", color: "read", values: series.qos.map((qos) => qos?.iops ?? null) },
+          ...limit(series, "maximum", "most", (qos) => qos.maximum),
+          ...limit(series, "minimum", "least", (qos) => qos.minimum),
+        ]}
+      />
+      <Chart
+        title="Throughput"
+        least={1024 * 1024}
+        binary
+        {...shared}
+        format={(value) => perSecond(value ?? 0)}
+        lines={[
+          { label: "reads and writes", color: "read", values: both(series.readBytes, series.writeBytes) },
+          ...limit(series, "maximum", "most", (qos) => qos.bandwidth),
+        ]}
+      />
+      <Chart
+        title="Time of a request"
+        least={1}
+        {...shared}
+        format={milliseconds}
+        lines={[
+          { label: "held back", color: "held", values: series.qos.map((qos) => qos?.held ?? null) },
+          { label: "read on disk", color: "read", values: series.readLatency },
+          { label: "write on disk", color: "write", values: series.writeLatency },
+        ]}
+      />
+    </div>
+  );
+}
+
+function Charts({ of, series, span }: { of: string; series: Series; span?: { from: number; to: number } }) {
+  if (isOfQos(of)) return <QosCharts series={series} span={span} />;
   const shared = { time: series.time, span };
   return (
     <div className="charts">

@@ -26,13 +26,14 @@ const MAX_INTERVAL_SECONDS: f64 = 86_400.0;
 /// Shortest: what a person or a chart can follow, and nothing for the node.
 const MIN_INTERVAL_SECONDS: f64 = 0.1;
 
-/// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares and sessions; processors.
+/// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares, sessions, and of QoS policies and flows with
+/// their limits; processors.
 ///
 /// On a terminal a table that is drawn anew with each sample, the busiest first. Elsewhere one sample as a table, or what --csv,
 /// --json and --samples ask for. With --from what was then: each second is kept for an hour, each minute for 30 days.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only things of this kind; may be given several times.
+    /// Only things of this kind; may be given several times. Flows of QoS are shown only if asked for.
     #[arg(long, value_enum, value_delimiter = ',')]
     kind: Vec<Kind>,
     /// Only things whose names match; `*` stands for anything. `_Total` is the sum of all of a kind.
@@ -72,6 +73,8 @@ enum Kind {
     Disk,
     Processor,
     Pool,
+    Policy,
+    Flow,
 }
 
 impl Kind {
@@ -85,6 +88,8 @@ impl Kind {
             CounterKind::Disk => self == Self::Disk,
             CounterKind::Processor => self == Self::Processor,
             CounterKind::Pool => self == Self::Pool,
+            CounterKind::QosPolicy => self == Self::Policy,
+            CounterKind::QosFlow => self == Self::Flow,
         }
     }
 }
@@ -112,7 +117,9 @@ struct Sample {
 
 impl Args {
     fn wants(&self, object: &ObjectCounters) -> bool {
-        self.kind.is_empty() || self.kind.iter().any(|kind| kind.is(object.kind))
+        // What flows do their LUNs and shares do, too.
+        let is_usual = self.kind.is_empty() && object.kind != CounterKind::QosFlow;
+        is_usual || self.kind.iter().any(|kind| kind.is(object.kind))
     }
 
     fn wants_name(&self, name: &str) -> bool {

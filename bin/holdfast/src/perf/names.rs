@@ -20,6 +20,8 @@ pub(super) fn set(kind: CounterKind) -> &'static str {
         CounterKind::Disk => "PhysicalDisk",
         CounterKind::Processor => "Processor",
         CounterKind::Pool => "Storage Pool",
+        CounterKind::QosPolicy => "Storage QoS Policy",
+        CounterKind::QosFlow => "Storage QoS Flow",
     }
 }
 
@@ -32,6 +34,7 @@ pub(super) fn counters(kind: CounterKind) -> &'static [Named] {
         CounterKind::Lun | CounterKind::Space | CounterKind::Disk => DISK,
         CounterKind::Processor => PROCESSOR,
         CounterKind::Pool => POOL,
+        CounterKind::QosPolicy | CounterKind::QosFlow => QOS,
     }
 }
 
@@ -110,6 +113,20 @@ const POOL: &[Named] = &[
     ("Used Bytes", |rates| rates.used),
     ("Size Bytes", |rates| rates.size),
     ("% Used", |rates| if rates.size > 0.0 { 100.0 * rates.used / rates.size } else { 0.0 }),
+];
+
+/// What was done and what held for it. A limit that there is none of is 0.
+const QOS: &[Named] = &[
+    ("Normalized IOPS", |rates| rates.qos.normalized),
+    ("Reads/sec", |rates| rates.read.per_second),
+    ("Writes/sec", |rates| rates.write.per_second),
+    ("Bytes/sec", |rates| rates.data().bytes_per_second),
+    ("Avg. sec/Read on disk", |rates| rates.read.latency()),
+    ("Avg. sec/Write on disk", |rates| rates.write.latency()),
+    ("Avg. sec/Transfer held back", Rates::held),
+    ("Minimum IOPS", |rates| rates.qos.min_iops),
+    ("Maximum IOPS", |rates| rates.qos.max_iops),
+    ("Maximum Bandwidth", |rates| rates.qos.max_bandwidth),
 ];
 
 /// Operations of all kinds that failed, per second.

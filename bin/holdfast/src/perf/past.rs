@@ -35,6 +35,8 @@ fn kind_word(kind: Kind) -> Vec<String> {
         Kind::Disk => &[CounterKind::Disk],
         Kind::Processor => &[CounterKind::Processor],
         Kind::Pool => &[CounterKind::Pool],
+        Kind::Policy => &[CounterKind::QosPolicy],
+        Kind::Flow => &[CounterKind::QosFlow],
     };
     kinds.iter().map(word).collect()
 }
@@ -55,10 +57,10 @@ fn question(args: &Args, span: &Span, now: u64) -> Result<String, CliError> {
         query += &format!("&step_seconds={step}");
     }
     let kinds: Vec<String> = match args.kind.as_slice() {
-        // Sessions are many, and seldom what is looked for afterwards.
+        // Sessions and flows are many, and seldom what is looked for afterwards.
         [] => Kind::value_variants()
             .iter()
-            .filter(|kind| **kind != Kind::Session)
+            .filter(|kind| !matches!(kind, Kind::Session | Kind::Flow))
             .flat_map(|kind| kind_word(*kind))
             .collect(),
         kinds => kinds.iter().flat_map(|kind| kind_word(*kind)).collect(),
@@ -200,6 +202,7 @@ fn table(samples: &[Sample], step: u64, span: (u64, u64), top: usize) {
     ];
     let mut table = Table::new(&headings, "Nothing that was counted in that time matches.");
     let more = rows.len().saturating_sub(top);
+    let mut of_qos = Vec::new();
     for (mean, steps) in rows.into_iter().take(top) {
         let values: Vec<(u64, f64)> = steps.iter().map(|(at, _, rates)| (*at, height(rates))).collect();
         let (at, peak) =
@@ -225,8 +228,12 @@ fn table(samples: &[Sample], step: u64, span: (u64, u64), top: usize) {
             if peak > 0.0 { time(at).split_off(5) } else { String::new() },
             chart(&values, step, span),
         ]);
+        if mean.is_of_qos() && mean.name != super::rates::TOTAL {
+            of_qos.push(view::qos_line(&mean));
+        }
     }
     table.print();
+    of_qos.iter().for_each(|line| outln!("{line}"));
     if more > 0 {
         outln!("{more} more, less busy: --top shows them.");
     }
@@ -237,6 +244,7 @@ fn height(rates: &Rates) -> f64 {
     match rates.kind {
         CounterKind::Processor => rates.processor.busy(),
         CounterKind::Pool => rates.used,
+        CounterKind::QosPolicy | CounterKind::QosFlow => rates.qos.normalized,
         _ => rates.all_requests(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use control_api::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
+use control_api::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters, QosCounters};
 
 /// Operations of one kind over the time between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,6 +79,21 @@ impl ProcessorRates {
     }
 }
 
+/// What QoS counts of a policy or flow beside its reads and writes. I/Os are normalised; a limit that there is none of is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct QosRates {
+    /// I/Os that went to the volume, per second.
+    pub(crate) normalized: f64,
+    /// How many requests were held back on average.
+    pub(crate) held: f64,
+    /// I/Os per second that were promised at the end.
+    pub(crate) min_iops: f64,
+    /// I/Os per second that were allowed then.
+    pub(crate) max_iops: f64,
+    /// Bytes per second that were allowed then.
+    pub(crate) max_bandwidth: f64,
+}
+
 /// The name of the sum of all things of a kind.
 pub(crate) const TOTAL: &str = "_Total";
 
@@ -104,6 +119,8 @@ pub(crate) struct Rates {
     pub(crate) used: f64,
     /// Bytes of a pool that may be.
     pub(crate) size: f64,
+    /// What QoS counts of a policy or flow.
+    pub(crate) qos: QosRates,
 }
 
 impl Rates {
@@ -123,6 +140,16 @@ impl Rates {
             true => (self.sent, self.received),
             false => (self.read.bytes_per_second, self.write.bytes_per_second),
         }
+    }
+
+    /// Whether it is a policy or flow of QoS.
+    pub(crate) fn is_of_qos(&self) -> bool {
+        matches!(self.kind, CounterKind::QosPolicy | CounterKind::QosFlow)
+    }
+
+    /// Mean seconds that a request of a policy or flow was held back; 0 when none was let go on.
+    pub(crate) fn held(&self) -> f64 {
+        ratio(self.qos.held, self.data().per_second)
     }
 
     /// Bytes per second in both directions.
@@ -153,6 +180,11 @@ pub(crate) fn totals(rates: &[Rates]) -> Vec<Rates> {
         sum.processor = sum.processor.plus(each.processor);
         sum.used += each.used;
         sum.size += each.size;
+        sum.qos.normalized += each.qos.normalized;
+        sum.qos.held += each.qos.held;
+        sum.qos.min_iops += each.qos.min_iops;
+        sum.qos.max_iops += each.qos.max_iops;
+        sum.qos.max_bandwidth += each.qos.max_bandwidth;
     }
     let named = |(kind, (count, sum)): (CounterKind, (f64, Rates))| {
         let processor = sum.processor.over(count);
@@ -197,6 +229,19 @@ fn operations(
     })
 }
 
+/// The same of a policy or flow; limits are those of now.
+fn qos(before: Option<QosCounters>, now: Option<QosCounters>, seconds: f64) -> Option<QosRates> {
+    let (Some(before), Some(now)) = (before, now) else { return Some(QosRates::default()) };
+    let limit = |limit: Option<u64>| limit.unwrap_or(0) as f64;
+    Some(QosRates {
+        normalized: growth(before.normalized, now.normalized, seconds)?,
+        held: growth(before.held_ns, now.held_ns, seconds)? / 1e9,
+        min_iops: limit(now.min_iops),
+        max_iops: limit(now.max_iops),
+        max_bandwidth: limit(now.max_bandwidth),
+    })
+}
+
 /// `None` when the thing has begun to count anew: it was closed and opened again, or made anew under its name.
 fn of(before: &ObjectCounters, now: &ObjectCounters, seconds: f64) -> Option<Rates> {
     let grown = |before: Option<u64>, now: Option<u64>| match (before, now) {
@@ -216,6 +261,7 @@ fn of(before: &ObjectCounters, now: &ObjectCounters, seconds: f64) -> Option<Rat
         processor: processor(before.processor, now.processor),
         used: now.used_bytes.unwrap_or(0) as f64,
         size: now.size_bytes.unwrap_or(0) as f64,
+        qos: qos(before.qos, now.qos, seconds)?,
     })
 }
 
@@ -229,6 +275,7 @@ pub(crate) fn grown(growth: &ObjectCounters, seconds: f64) -> Rates {
         sent_bytes: Some(0),
         received_bytes: Some(0),
         processor: Some(ProcessorCounters::default()),
+        qos: Some(QosCounters::default()),
         ..ObjectCounters::new(growth.kind, growth.name.clone())
     };
     // Nothing is below zero. A step in which nothing was counted has no rates.
@@ -265,6 +312,13 @@ pub(crate) fn mean<'a>(steps: impl Iterator<Item = (f64, &'a Rates)>) -> Rates {
         toward(&mut mean.processor.idle, rates.processor.idle);
         toward(&mut mean.used, rates.used);
         toward(&mut mean.size, rates.size);
+        toward(&mut mean.qos.normalized, rates.qos.normalized);
+        toward(&mut mean.qos.held, rates.qos.held);
+        // Limits have no mean: those of the last step in which it did anything.
+        if rates.data().per_second > 0.0 || mean.kind != rates.kind {
+            let QosRates { min_iops, max_iops, max_bandwidth, .. } = rates.qos;
+            mean.qos = QosRates { min_iops, max_iops, max_bandwidth, ..mean.qos };
+        }
         (mean.kind, mean.name) = (rates.kind, rates.name.clone());
     }
     mean
@@ -302,6 +356,37 @@ mod tests {
 
     fn node(process: u32, monotonic_ns: u64, items: Vec<ObjectCounters>) -> Counters {
         Counters { node: "n".into(), process, monotonic_ns, items }
+    }
+
+    #[test]
+    fn policies_have_the_limits_that_held_at_last() {
+        let policy = |done: u64, max_iops| ObjectCounters {
+            read: Some(OperationCounters { operations: done, ..Default::default() }),
+            write: Some(OperationCounters::default()),
+            qos: Some(QosCounters {
+                normalized: 2 * done,
+                held_ns: 3_000_000 * done,
+                max_iops,
+                ..Default::default()
+            }),
+            ..ObjectCounters::new(CounterKind::QosPolicy, "gold")
+        };
+        let now = grown(&policy(100, Some(500)), 2.0);
+        assert!((now.qos.normalized - 100.0).abs() < 1e-9 && (now.held() - 0.003).abs() < 1e-9, "{now:?}");
+        let idle = grown(&ObjectCounters::new(CounterKind::QosPolicy, "gold"), 2.0);
+        let later = grown(&policy(50, Some(800)), 2.0);
+        let mean = mean([(2.0, &now), (2.0, &later), (2.0, &idle)].into_iter());
+        assert!((mean.qos.normalized - 50.0).abs() < 1e-9, "{mean:?}");
+        assert!(
+            (mean.qos.max_iops - 800.0).abs() < 1e-9,
+            "a step in which nothing was done has no limits: {mean:?}"
+        );
+        let sum = &totals(&[now.clone(), later])[0];
+        assert!((sum.qos.max_iops - 1300.0).abs() < 1e-9);
+        assert_eq!(
+            super::super::view::qos_line(&now),
+            "qos-policy gold: 100 normalised IOPS (at most 500 IOPS), held back 3.000 ms a request"
+        );
     }
 
     #[test]

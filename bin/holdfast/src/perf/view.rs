@@ -2,7 +2,7 @@
 
 use control_api::CounterKind;
 
-use super::rates::{OperationRates, Rates, TOTAL};
+use super::rates::{OperationRates, QosRates, Rates, TOTAL};
 use super::{Sample, names};
 use crate::table::{Table, word};
 use crate::units::{bytes, time};
@@ -38,6 +38,25 @@ fn row(rates: &Rates) -> [String; 10] {
         milliseconds(&rates.write),
         format!("{:.2}", rates.data().queue),
     ]
+}
+
+/// What a policy or flow had and what held for it, in a line.
+pub(super) fn qos_line(rates: &Rates) -> String {
+    let QosRates { normalized, min_iops, max_iops, max_bandwidth, .. } = rates.qos;
+    let limits = [
+        (min_iops > 0.0).then(|| format!("at least {min_iops:.0} IOPS")),
+        (max_iops > 0.0).then(|| format!("at most {max_iops:.0} IOPS")),
+        (max_bandwidth > 0.0).then(|| format!("at most {}/s", volume(max_bandwidth))),
+    ];
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
+    let limits = if limits.is_empty() { "no limits".to_owned() } else { limits.join(", ") };
+    format!(
+        "{} {}: {} normalised IOPS ({limits}), held back {:.3} ms a request",
+        word(&rates.kind),
+        rates.name,
+        number(normalized),
+        rates.held() * 1000.0
+    )
 }
 
 /// Prints a sample, on a cleared screen when `live`.
@@ -108,6 +127,8 @@ pub(super) fn show(sample: &Sample, number: u64, top: usize, live: bool) {
     if rates.len() > top {
         outln!("{} more, less busy: --top shows them.", rates.len() - top);
     }
+    let of_qos = rates.iter().filter(|rates| rates.is_of_qos() && rates.name != TOTAL);
+    of_qos.take(top).for_each(|rates| outln!("{}", qos_line(rates)));
     for failing in rates.iter().filter(|rates| names::errors(rates) > 0.0) {
         outln!("{} {}: {:.1} errors/s", word(&failing.kind), failing.name, names::errors(failing));
     }

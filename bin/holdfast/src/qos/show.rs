@@ -1,6 +1,6 @@
 //! Policies, flows and volumes of storage QoS, for people.
 
-use control_api::{PolicyKind, QosFlow, QosPolicy, QosPolicyDetail, QosSettings, QosVolume};
+use control_api::{PolicyKind, QosBackground, QosFlow, QosPolicy, QosPolicyDetail, QosSettings, QosVolume};
 
 use crate::context::Context;
 use crate::error::CliResult;
@@ -190,11 +190,69 @@ pub(super) fn print_volumes(volumes: &[QosVolume], nodes: bool) {
              with requests as large as LEARNT WITH says on the average: with smaller ones they are fewer."
         );
     }
+    let mut pools: Vec<_> = volumes
+        .iter()
+        .filter_map(|volume| Some((&volume.node, volume.background.as_ref()?)))
+        .filter(|(_, background)| background.all() > 0)
+        .collect();
+    // Several volumes are of one pool.
+    pools.sort_by(|a, b| (&a.1.pool, a.0).cmp(&(&b.1.pool, b.0)));
+    pools.dedup_by(|a, b| (a.0, &a.1.pool) == (b.0, &b.1.pool));
+    for (_, background) in pools {
+        outln!("\n{}", background_line(background));
+    }
+}
+
+/// What a pool does in the background and how far that gives way, in a sentence.
+fn background_line(background: &QosBackground) -> String {
+    let QosBackground { restoring, rebalancing, scrubbing, destaging, .. } = *background;
+    let parts = [
+        (restoring, "restoring copies"),
+        (rebalancing, "rebalancing"),
+        (scrubbing, "scrubbing"),
+        (destaging, "bringing logs to it"),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(rate, _)| *rate > 0)
+        .map(|(rate, what)| format!("{what} {}/s", bytes(rate)))
+        .collect();
+    let gives_way = if restoring + rebalancing > 0 {
+        format!(" While clients wait, copying slows down to {}/s.", bytes(background.floor))
+    } else {
+        String::new()
+    };
+    format!(
+        "Pool {} does {}/s in the background, on the disks of all its volumes: {}.{gives_way}",
+        background.pool,
+        bytes(background.all()),
+        parts.join(", ")
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_pool_does_in_the_background_is_told_with_its_floor() {
+        let scrubs = QosBackground {
+            pool: "p".into(),
+            scrubbing: 64 << 20,
+            floor: 16 << 20,
+            ..QosBackground::default()
+        };
+        assert_eq!(
+            background_line(&scrubs),
+            "Pool p does 64.0 MiB/s in the background, on the disks of all its volumes: scrubbing 64.0 MiB/s."
+        );
+        let both = background_line(&QosBackground { restoring: 32 << 20, ..scrubs });
+        assert!(
+            both.contains("does 96.0 MiB/s") && both.contains("restoring copies 32.0 MiB/s, scrubbing"),
+            "{both}"
+        );
+        assert!(both.ends_with("copying slows down to 16.0 MiB/s."), "{both}");
+    }
 
     #[test]
     fn a_short_time_is_told_in_microseconds() {

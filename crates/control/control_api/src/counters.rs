@@ -28,6 +28,10 @@ pub enum CounterKind {
     Processor,
     /// A pool: how full it is.
     Pool,
+    /// A QoS policy in use: what those that have it do together on this node.
+    QosPolicy,
+    /// One initiator's use of one LUN, or one client's of one file, as QoS sees it.
+    QosFlow,
 }
 
 /// Operations of one kind since the node began to count. All of it only grows until the thing or the node begins anew.
@@ -59,12 +63,34 @@ pub struct ProcessorCounters {
     pub idle_ns: u64,
 }
 
+/// What QoS counts of a policy or flow beside its reads and writes, and what holds for it now. I/Os are normalised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QosCounters {
+    /// I/Os that went to the volume. It only grows, as all up to `held_ns` do.
+    pub normalized: u64,
+    /// I/Os that were asked for, those that still wait or were given up too.
+    pub asked: u64,
+    /// Nanoseconds that requests waited for limits and for others before they went to the volume, all added up.
+    pub held_ns: u64,
+    /// I/Os per second that are promised; absent for none. Of a dedicated policy, here and below, those of all its LUNs and files in use
+    /// together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_iops: Option<u64>,
+    /// I/Os per second that are allowed; absent for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iops: Option<u64>,
+    /// Bytes per second that are allowed; absent for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bandwidth: Option<u64>,
+}
+
 /// Counters of one thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ObjectCounters {
     /// What it is.
     pub kind: CounterKind,
-    /// Its name; of spaces `POOL/SPACE`, of processors their number, of sessions the user or initiator, the client's address and the number.
+    /// Its name; of spaces `POOL/SPACE`, of processors their number, of sessions the user or initiator, the client's address and the number; of flows
+    /// the LUN, or `VOLUME:/PATH` of the file, and the initiator or client.
     pub name: String,
     /// Reads; of sessions, those of files and LUNs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,6 +122,9 @@ pub struct ObjectCounters {
     /// Bytes of a pool that data may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_bytes: Option<u64>,
+    /// What QoS counts of a policy or flow. Latencies of its reads and writes are those on disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<QosCounters>,
 }
 
 impl ObjectCounters {

@@ -102,7 +102,9 @@ pub use config_check::{
 };
 pub use config_diff::REDACTED;
 pub use config_parts::{LocalConfig, LocalHttp, LocalSmb, SharedConfig, SharedHttp, SharedSmb};
-pub use counters::{CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters};
+pub use counters::{
+    CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters, QosCounters,
+};
 pub use disk::{Disk, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use disk_select::DiskSelect;
 pub use event::{Event, EventKind};
@@ -138,8 +140,8 @@ pub use pool_address::{PoolAddress, PoolUpdate, ServiceAddress};
 pub use pool_home::check_home;
 pub use problem::{Code, Problem};
 pub use qos::{
-    QosAssign, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyDetail, QosPolicyRemove, QosPolicyUpdate,
-    QosSubject, QosUpdate, QosVolume,
+    QosAssign, QosBackground, QosFlow, QosPolicy, QosPolicyCreate, QosPolicyDetail, QosPolicyRemove,
+    QosPolicyUpdate, QosSubject, QosUpdate, QosVolume,
 };
 pub use qos_policy::{Assignment, FlowStatus, Place, PlaceKind, Policies, Policy, PolicyKind, QosSettings};
 pub use quota::{OwnerQuota, QuotaLimits, QuotaMode, QuotaUpdate, VolumeQuotas};

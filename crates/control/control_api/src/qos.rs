@@ -244,6 +244,44 @@ pub struct QosVolume {
     pub in_flight: u64,
     /// Its flows.
     pub flows: u64,
+    /// What its pool does in the background, which shares the disks with all volumes of the pool; absent while the pool is not open on the
+    /// node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<QosBackground>,
+}
+
+/// What a pool does in the background, in bytes per second over the last 5 to 10 seconds. None of it is a flow of a volume: it has limits of its own,
+/// and gives way to clients by how long they wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QosBackground {
+    /// The pool.
+    pub pool: String,
+    /// Copied so that everything has the copies that were promised, and off disks that leave.
+    pub restoring: u64,
+    /// Copied so that disks are equally full.
+    pub rebalancing: u64,
+    /// Read to find what is damaged.
+    pub scrubbing: u64,
+    /// Brought from the logs of volumes to the pool.
+    pub destaging: u64,
+    /// So much of restoring and rebalancing goes on together, however long clients wait.
+    pub floor: u64,
+    /// More than this is not restored and rebalanced; absent for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_limit: Option<u64>,
+    /// More than this is not scrubbed; absent for no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub_limit: Option<u64>,
+}
+
+impl QosBackground {
+    /// All of it together.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        [self.restoring, self.rebalancing, self.scrubbing, self.destaging]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
 }
 
 fn wrong(error: &qos_policy::PolicyError) -> Problem {

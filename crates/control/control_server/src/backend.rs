@@ -275,6 +275,12 @@ pub struct PoolInfo {
     pub repairing: bool,
     /// Bytes copied since it was opened, to restore copies and to bring returned disks up to date.
     pub copied_bytes: u64,
+    /// The part of those that was copied to make its disks equally full.
+    pub balanced_bytes: u64,
+    /// Bytes that scrubs have read since it was opened.
+    pub scrubbed_bytes: u64,
+    /// So many bytes are copied in a second, however long clients wait.
+    pub copy_floor: u64,
     /// Its scrub.
     pub scrub: Scrub,
     /// How evenly its disks are used.

@@ -29,6 +29,8 @@ pub struct Limits {
     pub bytes: u64,
     /// Things of each kind that are stored by themselves in a step, the busiest.
     pub things: usize,
+    /// QoS policies that are stored by themselves in a step, and as many flows: those that were held back for longest.
+    pub flows: usize,
 }
 
 /// A segment that is on a file, or will be.
@@ -105,7 +107,7 @@ impl Level {
 
     /// Adds a step; it is on a file after the next [`Level::write`].
     pub(crate) fn add(&mut self, mut step: Step) {
-        step.keep_busiest(self.limits.things);
+        step.keep_busiest(self.limits.things, self.limits.flows);
         let room = self.limits.bytes / 8;
         let last = self.segments.back().map_or(0, |segment| segment.bytes);
         let full = |open: &OpenSegment| {

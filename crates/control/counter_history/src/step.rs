@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use control_api::{CounterKind, Counters};
 
-use crate::values::Values;
+use crate::values::{Values, is_of_qos};
 
 /// The name of what all things of a kind did that are not stored by themselves.
 pub const OTHERS: &str = "_Others";
@@ -46,15 +46,16 @@ impl Step {
         self.things = things.into_iter().map(|((kind, name), values)| Thing { kind, name, values }).collect();
     }
 
-    /// Leaves the `most` busiest of each kind, and one thing that is the sum of the others.
-    pub(crate) fn keep_busiest(&mut self, most: usize) {
+    /// Leaves the `most` busiest of each kind, of those of QoS the `flows` worst, and one thing that is the sum of the others.
+    pub(crate) fn keep_busiest(&mut self, most: usize, flows: usize) {
         let mut kinds: BTreeMap<CounterKind, Vec<Thing>> = BTreeMap::new();
         for thing in std::mem::take(&mut self.things) {
             kinds.entry(thing.kind).or_default().push(thing);
         }
         for (kind, mut things) in kinds {
+            let most = if is_of_qos(kind) { flows } else { most };
             if things.len() > most {
-                things.sort_by_key(|thing| std::cmp::Reverse(thing.values.work()));
+                things.sort_by_key(|thing| std::cmp::Reverse(thing.values.work(kind)));
                 let mut values = Values::default();
                 things.split_off(most).iter().for_each(|thing| values.add(&thing.values));
                 things.push(Thing { kind, name: OTHERS.to_owned(), values });
@@ -95,7 +96,7 @@ impl Looks {
         let grown = now.things.iter().filter_map(|(thing, values)| {
             let before = before.things.get(thing)?;
             let (kind, name) = thing;
-            let values = values.since(before).filter(|values| !values.is_idle())?;
+            let values = values.since(before).filter(|values| !values.is_idle(thing.0))?;
             Some(Thing { kind: *kind, name: name.clone(), values })
         });
         Some(Step { wall_ms, nanos, things: grown.collect() })

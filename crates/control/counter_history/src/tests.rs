@@ -29,8 +29,8 @@ struct World {
 }
 
 fn small() -> (Limits, Limits) {
-    let seconds = Limits { seconds: 1, steps: 30, segments: 4, bytes: 1 << 20, things: 10 };
-    (seconds, Limits { seconds: 60, steps: 5, segments: 3, bytes: 1 << 20, things: 10 })
+    let seconds = Limits { seconds: 1, steps: 30, segments: 4, bytes: 1 << 20, things: 10, flows: 3 };
+    (seconds, Limits { seconds: 60, steps: 5, segments: 3, bytes: 1 << 20, things: 10, flows: 3 })
 }
 
 impl World {
@@ -380,6 +380,8 @@ fn questions_that_cannot_be_answered_say_so() {
     }
     ask(Query { from_ms: 0, to_ms: u64::MAX, ..Query::default() }).expect("an answer");
 }
+
+mod qos;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]

@@ -1,6 +1,7 @@
-//! The numbers of one thing in a row of fixed places, which is what is stored of it.
+//! The numbers of one thing in a row of fixed places, which is what is stored of it. Policies and flows of QoS have places that mean other
+//! things for other kinds: a release that does not know these kinds passes them over.
 
-use control_api::{CounterKind, ObjectCounters, OperationCounters, ProcessorCounters};
+use control_api::{CounterKind, ObjectCounters, OperationCounters, ProcessorCounters, QosCounters};
 
 /// How many numbers a thing has at most.
 pub(crate) const FIELDS: usize = 23;
@@ -16,6 +17,13 @@ const PROCESSOR: usize = 15;
 const IN_FLIGHT: usize = 20;
 const USED: usize = 21;
 const SIZE: usize = 22;
+/// Of policies and flows.
+const NORMALIZED: usize = REQUESTS;
+const ASKED: usize = SENT;
+const HELD: usize = RECEIVED;
+const MIN_IOPS: usize = IN_FLIGHT;
+const MAX_IOPS: usize = USED;
+const MAX_BANDWIDTH: usize = SIZE;
 
 /// From here on numbers do not grow, they are what they are at a moment.
 const GAUGES: usize = IN_FLIGHT;
@@ -50,6 +58,20 @@ impl Values {
             (SIZE, object.size_bytes),
         ] {
             values[place] = value.unwrap_or(0);
+        }
+        if let Some(qos) = object.qos {
+            let QosCounters { normalized, asked, held_ns, min_iops, max_iops, max_bandwidth } = qos;
+            for (place, value) in [
+                (NORMALIZED, normalized),
+                (ASKED, asked),
+                (HELD, held_ns),
+                // No limit is 0 in all of QoS.
+                (MIN_IOPS, min_iops.unwrap_or(0)),
+                (MAX_IOPS, max_iops.unwrap_or(0)),
+                (MAX_BANDWIDTH, max_bandwidth.unwrap_or(0)),
+            ] {
+                values[place] = value;
+            }
         }
         Self(values)
     }
@@ -88,6 +110,18 @@ impl Values {
                 received_bytes: Some(value(RECEIVED)),
                 ..empty
             },
+            CounterKind::QosPolicy | CounterKind::QosFlow => {
+                let limit = |place| Some(value(place)).filter(|limit| *limit > 0);
+                let qos = QosCounters {
+                    normalized: value(NORMALIZED),
+                    asked: value(ASKED),
+                    held_ns: value(HELD),
+                    min_iops: limit(MIN_IOPS),
+                    max_iops: limit(MAX_IOPS),
+                    max_bandwidth: limit(MAX_BANDWIDTH),
+                };
+                ObjectCounters { read: operations(READ), write: operations(WRITE), qos: Some(qos), ..empty }
+            }
             CounterKind::Share
             | CounterKind::Lun
             | CounterKind::Volume
@@ -116,9 +150,10 @@ impl Values {
         Some(grown)
     }
 
-    /// Whether it did nothing and nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.0.iter().all(|value| *value == 0)
+    /// Whether it did nothing and nothing is under way. Limits alone are no work: policies that nobody uses would take the room of all others.
+    pub(crate) fn is_idle(&self, kind: CounterKind) -> bool {
+        let counted = if is_of_qos(kind) { GAUGES } else { FIELDS };
+        self.0.iter().take(counted).all(|value| *value == 0)
     }
 
     /// Adds what another thing did in the same time.
@@ -135,16 +170,24 @@ impl Values {
         }
     }
 
-    /// How much it did, to tell the busiest: bytes, then operations.
-    pub(crate) fn work(&self) -> (u64, u64) {
+    /// How much it did, to tell the busiest: bytes, then operations. Of policies and flows those come first that were held back for longest.
+    pub(crate) fn work(&self, kind: CounterKind) -> (u64, u64) {
         let sum = |places: &[usize]| {
             places
                 .iter()
                 .filter_map(|place| self.0.get(*place))
                 .fold(0_u64, |sum, value| sum.saturating_add(*value))
         };
+        if is_of_qos(kind) {
+            return (sum(&[HELD]), sum(&[ASKED]));
+        }
         (sum(&[READ + 1, WRITE + 1, SENT, RECEIVED]), sum(&[READ, WRITE, OTHER, REQUESTS, IN_FLIGHT]))
     }
+}
+
+/// Whether a kind is one of QoS, of which fewer are stored by themselves.
+pub(crate) fn is_of_qos(kind: CounterKind) -> bool {
+    matches!(kind, CounterKind::QosPolicy | CounterKind::QosFlow)
 }
 
 /// The number that stands for a kind on a file. Numbers stay what they are for ever.
@@ -159,6 +202,8 @@ pub(crate) fn kind_number(kind: CounterKind) -> u8 {
         CounterKind::Disk => 6,
         CounterKind::Processor => 7,
         CounterKind::Pool => 8,
+        CounterKind::QosPolicy => 9,
+        CounterKind::QosFlow => 10,
     }
 }
 
@@ -174,6 +219,8 @@ pub(crate) fn kind_of(number: u8) -> Option<CounterKind> {
         6 => CounterKind::Disk,
         7 => CounterKind::Processor,
         8 => CounterKind::Pool,
+        9 => CounterKind::QosPolicy,
+        10 => CounterKind::QosFlow,
         _ => return None,
     })
 }

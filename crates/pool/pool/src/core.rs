@@ -59,6 +59,9 @@ pub(crate) struct Core {
     /// Ends the rests of background work when the pool closes.
     pub(crate) ending: Notify,
     pub(crate) copied_bytes: AtomicU64,
+    /// The part of `copied_bytes` that makes disks equally full.
+    pub(crate) balanced_bytes: AtomicU64,
+    pub(crate) scrubbed_bytes: AtomicU64,
     pub(crate) faults: Faults,
     /// Changes by the administrator, one at a time: what is checked stays true until it is committed.
     pub(crate) administering: tokio::sync::Mutex<()>,

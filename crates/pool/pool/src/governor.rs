@@ -14,8 +14,8 @@ use crate::params::RepairParams;
 
 /// How often the rate is looked at.
 const LOOK: Duration = Duration::from_millis(250);
-/// The slowest, in bytes a second: a disk of 4 TiB is copied in three days.
-const FLOOR: u64 = 16 << 20;
+/// The slowest that clients make repair, in bytes a second: a disk of 4 TiB is copied in three days.
+pub const FLOOR: u64 = 16 << 20;
 /// Faster than any disk: no limit.
 const CEILING: u64 = 64 << 30;
 /// Bytes copied at once beside clients: a request that stands behind it on a disk waits no longer than for a large one of

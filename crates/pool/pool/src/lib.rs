@@ -116,6 +116,7 @@ pub use error::{PoolError, PoolErrorKind};
 pub use faults::Faults;
 pub use find::owner_of;
 pub use finding::{Finding, Severity};
+pub use governor::FLOOR as REPAIR_FLOOR;
 pub use open::{
     CreateOptions, DiskDescription, NewDisk, OpenOptions, Probe, foreign_data, probe, release_disk,
 };

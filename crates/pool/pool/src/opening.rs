@@ -140,6 +140,8 @@ impl Pool {
                 closing: AtomicBool::new(false),
                 ending: Notify::new(),
                 copied_bytes: AtomicU64::new(0),
+                balanced_bytes: AtomicU64::new(0),
+                scrubbed_bytes: AtomicU64::new(0),
                 faults,
                 administering: tokio::sync::Mutex::new(()),
                 marking: tokio::sync::Mutex::new(()),

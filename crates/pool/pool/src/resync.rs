@@ -23,7 +23,7 @@ use crate::page::{PAGE_SPAN, Page};
 use crate::pages::{give_page, has_old_page, is_old};
 use crate::recall::recall;
 use crate::replay;
-use crate::row::{Column, CopyState, bits};
+use crate::row::{Column, CopyState, Purpose, bits};
 use crate::stripe;
 use crate::sums::page_at;
 use crate::write::write_copies;
@@ -441,6 +441,9 @@ async fn catch_up(at: At<'_>, copy: &Arc<CopyState>, region: u32) -> Result<bool
     }
     copy.stale.fetch_and(!mask, Ordering::AcqRel);
     at.core.copied_bytes.fetch_add(size, Ordering::Relaxed);
+    if at.column().copies().iter().any(|copy| copy.moves_for() == Some(Purpose::Balance)) {
+        at.core.balanced_bytes.fetch_add(size, Ordering::Relaxed);
+    }
     Ok(true)
 }
 

@@ -173,6 +173,7 @@ async fn row_of(core: &Arc<Core>, space: &Arc<Space>, row: &Arc<Row>, number: u3
             }
             let found = examine(At::new(core, space, row, place), region, true).await;
             bytes += found.bytes;
+            core.scrubbed_bytes.fetch_add(found.bytes, Ordering::Relaxed);
             damaged += found.damaged.values().sum::<u64>();
             hopeless += found.hopeless;
             for finding in findings(At::new(core, space, row, place), region, &found) {

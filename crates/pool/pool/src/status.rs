@@ -97,6 +97,10 @@ pub struct PoolStatus {
     pub reserved: u64,
     /// Bytes copied by resync and repair since the opening.
     pub copied_bytes: u64,
+    /// The part of those that was copied to make disks equally full.
+    pub balanced_bytes: u64,
+    /// Bytes that scrubs have read since the opening.
+    pub scrubbed_bytes: u64,
     /// Bytes in regions whose copies may still differ after a crash.
     pub unsettled_bytes: u64,
 }
@@ -143,6 +147,8 @@ impl Pool {
             free,
             reserved: (all - limit) * core.slab_size,
             copied_bytes: core.copied_bytes.load(Ordering::Relaxed),
+            balanced_bytes: core.balanced_bytes.load(Ordering::Relaxed),
+            scrubbed_bytes: core.scrubbed_bytes.load(Ordering::Relaxed),
             unsettled_bytes,
         }
     }

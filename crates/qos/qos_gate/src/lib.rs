@@ -27,10 +27,10 @@ mod rules;
 mod window;
 
 pub use gate::{Disk, Entry, Flow, Gate, Permit, Refused, Turn, keep_time};
-pub use report::{FlowReport, SharedDemand, Standing, VolumeReport};
+pub use report::{FlowReport, FlowTotals, SharedDemand, Standing, VolumeReport};
 pub use rules::{Asked, DiskName, Rule, Rules};
 
-pub use qos_scheduler::{Kind, Terms};
+pub use qos_scheduler::{FlowCounters, Kind, KindCounters, Terms};
 
 #[cfg(test)]
 mod tests;

@@ -5,12 +5,25 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use qos_policy::{FlowStatus, Measured};
-use qos_scheduler::{ClassId, FlowState, Learnt, Promised, Terms};
+use qos_scheduler::{ClassId, FlowCounters, FlowState, Learnt, Promised, Terms};
 use uuid::Uuid;
 
 use crate::gate::{Flow, Gate};
 use crate::rules::{Asked, DiskName, Rule};
 use crate::window::{SAMPLE_EVERY, SECOND, Sample};
+
+/// What a flow has done since it was made: totals, from which whoever looks twice makes rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FlowTotals {
+    /// Which flow: no other of this process has this number, also none of the same client and disk that was made later.
+    pub number: u64,
+    /// What went to the volume, and how long it was held back.
+    pub counters: FlowCounters,
+    /// How long reads that were answered were at the volume together, in nanoseconds.
+    pub read_nanos: u64,
+    /// How long writes that were answered were there together, in nanoseconds.
+    pub write_nanos: u64,
+}
 
 /// A flow over the last seconds.
 #[derive(Clone, Debug)]
@@ -45,6 +58,8 @@ pub struct FlowReport {
     pub refused: u64,
     /// All flows together that its minimum holds for.
     pub measured: Measured,
+    /// What it has done since it was made.
+    pub totals: FlowTotals,
 }
 
 /// What holds for a flow, and how it fares.
@@ -244,6 +259,14 @@ fn report(seen: &Seen, now: u64, slowdown: u64) -> FlowReport {
     // What waits for so long that nothing was started has left no trace yet.
     let stuck = if operations == 0 { u64::from(seen.state.waiting) * 1000 } else { 0 };
     let asked = rate(new.asked_units, old.asked_units);
+    // Whoever answers meanwhile adds to the sum first: what is left is never below zero.
+    let read_nanos = seen.flow.read_nanos.load(Ordering::Relaxed).min(after.disk_nanos);
+    let totals = FlowTotals {
+        number: seen.flow.number,
+        counters: new,
+        read_nanos,
+        write_nanos: after.disk_nanos - read_nanos,
+    };
     FlowReport {
         disk: seen.disk.clone(),
         asked: seen.asked,
@@ -260,5 +283,6 @@ fn report(seen: &Seen, now: u64, slowdown: u64) -> FlowReport {
         in_flight: seen.state.in_flight,
         refused: new.refused,
         measured: Measured { asked, got, waited_permille: waited.max(stuck) },
+        totals,
     }
 }

@@ -1,6 +1,7 @@
 //! The names of a gate's disks, and what holds for them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use qos_policy::Places;
 use qos_scheduler::Terms;
@@ -66,8 +67,10 @@ pub struct Rules {
     pub luns: BTreeMap<String, Rule>,
     /// For files, by where they are.
     pub places: Places<Rule>,
-    /// For disks whose clients ask for policies, by these.
-    pub policies: BTreeMap<Uuid, Rule>,
+    /// For disks whose clients ask for policies, by these: one table for all gates, as there may be very many of both.
+    pub policies: Arc<BTreeMap<Uuid, Rule>>,
+    /// This gate's part of shared rules that several gates have, by their names.
+    parts: BTreeMap<Uuid, Terms>,
 }
 
 impl From<BTreeMap<String, Rule>> for Rules {
@@ -86,7 +89,7 @@ impl Rules {
         match (said, asked) {
             (Some(rule), _) => *rule,
             (None, Asked::Nothing) => Rule::Free,
-            (None, Asked::Policy(policy)) => self.policies.get(&policy).copied().unwrap_or_default(),
+            (None, Asked::Policy(policy)) => self.of_policy(policy).unwrap_or_default(),
             (None, Asked::Terms(terms)) => Rule::Alone(terms),
         }
     }
@@ -97,12 +100,42 @@ impl Rules {
         !self.policies.contains_key(&policy) && self.places.find(path).is_none()
     }
 
-    /// All of them, to be changed.
-    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Rule> {
-        self.luns.values_mut().chain(self.places.values_mut()).chain(self.policies.values_mut())
+    /// The rule of a policy here.
+    fn of_policy(&self, policy: Uuid) -> Option<Rule> {
+        let rule = *self.policies.get(&policy)?;
+        Some(match rule {
+            Rule::Together(name, terms) => {
+                Rule::Together(name, self.parts.get(&name).copied().unwrap_or(terms))
+            }
+            Rule::Free | Rule::Alone(_) => rule,
+        })
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Rule> {
-        self.luns.values().chain(self.places.values()).chain(self.policies.values())
+    /// Has these terms for shared rules in place of what all gates have together. Looks at each disk once, however many parts there are.
+    pub fn divide(&mut self, parts: BTreeMap<Uuid, Terms>) {
+        for rule in self.luns.values_mut().chain(self.places.values_mut()) {
+            if let Rule::Together(name, terms) = rule
+                && let Some(part) = parts.get(name)
+            {
+                *terms = *part;
+            }
+        }
+        self.parts = parts;
+    }
+
+    /// The terms here of each of these shared rules that is there; policies that none of them has are not looked at.
+    pub(crate) fn shared_terms<'a>(&self, names: impl Iterator<Item = &'a Uuid>) -> BTreeMap<Uuid, Terms> {
+        let together = |rule: Rule| match rule {
+            Rule::Together(name, terms) => Some((name, terms)),
+            Rule::Free | Rule::Alone(_) => None,
+        };
+        let own = self.luns.values().chain(self.places.values()).copied();
+        let mut terms: BTreeMap<Uuid, Terms> = own.filter_map(together).collect();
+        for name in names {
+            if !terms.contains_key(name) {
+                terms.extend(self.of_policy(*name).and_then(together));
+            }
+        }
+        terms
     }
 }

@@ -11,6 +11,8 @@ use uuid::Uuid;
 
 use super::*;
 
+mod resume;
+
 #[derive(Default)]
 struct HandClock(AtomicU64);
 
@@ -449,4 +451,45 @@ async fn what_permits_tell_of_the_volume_makes_room_for_minimums() {
     clients.shutdown().await;
     drop((protected, neighbour, gate));
     timer.await.expect("it ends");
+}
+
+/// A gate knows all policies of its node and has a class for those only that its disks have.
+#[test]
+fn ten_thousand_policies_cost_a_gate_what_its_disks_use_of_them() {
+    let (_, gate) = gate(64);
+    let terms = |max| Terms { max_iops: Some(max), ..Terms::default() };
+    let policies = |more: u64| {
+        let of = |number: u64| {
+            let guid = Uuid::from_u128(u128::from(number) + 1);
+            (guid, Rule::Together(guid, terms(1000 + number + more)))
+        };
+        let mut rules = Rules::default();
+        rules.policies = Arc::new((0..10_000).map(of).collect());
+        rules
+    };
+    gate.apply(&QosSettings::default(), policies(0));
+    let name = |number: u128| DiskName::Flow(Uuid::from_u128(number), format!("/{number}"));
+    let disks: Vec<_> = (1..=10_u128).map(|number| gate.disk(name(number))).collect();
+    for (disk, number) in disks.iter().zip(1..) {
+        disk.ask(Asked::Policy(Uuid::from_u128(number)));
+    }
+    let flows: Vec<_> = disks.iter().map(|disk| disk.flow("x").unwrap()).collect();
+    assert_eq!(gate.state.lock().shared.len(), 10);
+    assert_eq!(flows[3].standing().terms, terms(1003));
+    // Another configuration of them is felt by these.
+    gate.apply(&QosSettings::default(), policies(5));
+    assert_eq!(gate.state.lock().shared.len(), 10);
+    assert_eq!(flows[3].standing().terms, terms(1008));
+    let scheduled = |gate: &Gate| {
+        let state = gate.state.lock();
+        state.scheduler.terms(*state.shared.values().next().unwrap())
+    };
+    assert_eq!(scheduled(&gate), Some(terms(1005)));
+    // This gate has a part only.
+    let mut divided = policies(5);
+    divided.divide([(Uuid::from_u128(1), terms(7))].into());
+    gate.apply(&QosSettings::default(), divided);
+    assert_eq!((scheduled(&gate), flows[0].standing().terms), (Some(terms(7)), terms(7)));
+    gate.apply(&QosSettings::default(), Rules::default());
+    assert!(gate.state.lock().shared.is_empty());
 }

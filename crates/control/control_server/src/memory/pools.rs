@@ -225,6 +225,9 @@ impl PoolHandle for Pool {
             reserved_bytes: 0,
             repairing: false,
             copied_bytes: 0,
+            balanced_bytes: 0,
+            scrubbed_bytes: 0,
+            copy_floor: 0,
             scrub: Scrub::default(),
             balance: Balance::default(),
         }

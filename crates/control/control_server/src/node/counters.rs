@@ -97,6 +97,7 @@ impl Node {
         let sessions = self.backends.smb.sessions().into_iter().chain(self.backends.iscsi.sessions());
         items.extend(sessions.map(session));
         items.extend(super::processors::processors());
+        items.extend(self.qos_counters());
         Counters {
             node: self.name(),
             process: std::process::id(),

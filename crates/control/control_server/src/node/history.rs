@@ -37,7 +37,10 @@ impl Node {
                 _ = ticks.tick() => false,
             };
             let node = self.clone();
-            let look = move || node.past.take(&node.counters(), node.wall_ms(), stops);
+            let look = move || {
+                node.watch_background();
+                node.past.take(&node.counters(), node.wall_ms(), stops)
+            };
             match spawn_blocking(look).await {
                 Ok(Err(error)) if !failed => {
                     tracing::warn!(%error, "the history of counters cannot be written, and is tried again");

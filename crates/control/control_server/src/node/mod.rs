@@ -5,6 +5,7 @@ mod accounts;
 mod addresses;
 mod all_sessions;
 mod apply;
+mod background;
 mod balance;
 mod cache;
 mod cached_writes;
@@ -56,6 +57,7 @@ mod pools_away;
 mod processors;
 mod qos;
 mod qos_subjects;
+mod qos_totals;
 mod qos_volumes;
 mod quiet;
 mod quotas;
@@ -165,6 +167,9 @@ pub struct Node {
     network: Network,
     events: Events,
     past: Past,
+    qos_totals: Mutex<qos_totals::QosTotals>,
+    /// What pools had done in the background a few seconds ago.
+    background: Mutex<background::Watch>,
     forecasts: Forecasts,
     findings: findings_kept::Findings,
     /// Which nodes had pools of the cluster last that none serves now, and since when.
@@ -227,6 +232,8 @@ impl Node {
             balancing: tokio::sync::Mutex::new(()),
             audit: Audit::new(data.join("audit.jsonl")),
             past: Past::open(&data),
+            qos_totals: Mutex::default(),
+            background: Mutex::default(),
             forecasts: Forecasts::default(),
             findings: findings_kept::Findings::open(data.join("findings.book")),
             unserved_pools: Mutex::default(),

@@ -390,6 +390,7 @@ fn describe(together: &BTreeMap<Uuid, Together>, node: &str, known: Known<'_>) -
 #[cfg(test)]
 mod tests {
     use control_api::Assignment;
+    use qos_gate::FlowTotals;
 
     use super::*;
 
@@ -421,6 +422,7 @@ mod tests {
             in_flight: 1,
             refused: 0,
             measured: Measured { asked: 5000, got, waited_permille: 3000 },
+            totals: FlowTotals::default(),
         }
     }
 

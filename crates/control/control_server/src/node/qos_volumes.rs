@@ -21,7 +21,12 @@ impl Node {
         let config = self.config.get();
         let on: Vec<Option<Uuid>> = flows.iter().map(|flow| flow.guid).collect();
         let described = describe_all(&config, (&self.name(), &self.backends.qos_exchange), flows);
-        volumes((&self.name(), config.qos.unit_bytes), queues, &on, &described)
+        let mut listed = volumes((&self.name(), config.qos.unit_bytes), queues, &on, &described);
+        let background = self.background_by_volume();
+        for volume in &mut listed {
+            volume.background = background.get(&volume.volume).cloned();
+        }
+        listed
     }
 
     /// Queues of volumes that this node serves: it has one for each of the cluster, as its pool may come here.
@@ -92,6 +97,7 @@ fn volumes(
             waiting: report.waiting.into(),
             in_flight: report.in_flight.into(),
             flows,
+            background: None,
         }
     };
     let mut volumes: Vec<QosVolume> = queues.into_iter().map(of).collect();

@@ -250,6 +250,8 @@ impl smb_server::Queues for Gates {
 }
 
 fn rule_of(effective: Effective<'_>) -> Rule {
+    #[cfg(test)]
+    tests::RULES_MADE.with(|made| made.set(made.get() + 1));
     let of = |policy: &Policy| match policy.kind {
         PolicyKind::Dedicated => Rule::Alone(policy.terms()),
         PolicyKind::Aggregated => Rule::Together(policy.guid, policy.terms()),
@@ -279,6 +281,9 @@ fn rules(
 ) -> (BTreeMap<VolumeKey, VolumeRules>, BTreeMap<Uuid, Spanning>) {
     let mut rules: BTreeMap<VolumeKey, VolumeRules> = BTreeMap::new();
     let mut shared = SharedRules::new();
+    // One table for all volumes: there may be ten thousand policies, and very many volumes.
+    let by_guid = policies.all().map(|policy| (policy.guid, rule_of(Effective::Policy(policy))));
+    let by_guid: Arc<BTreeMap<Uuid, Rule>> = Arc::new(by_guid.collect());
     let luns = config.luns.iter().map(|lun| (lun.volume_guid, &lun.volume));
     let shares = config.shares.iter().map(|share| (share.volume_guid, &share.volume));
     for (guid, name) in luns.chain(shares) {
@@ -291,9 +296,8 @@ fn rules(
             .map(|places| places.map(|policy| rule_of(policies.of_guid(*policy))));
         let places = places.unwrap_or_default();
         places.values().for_each(|rule| note_shared(&mut shared, &volume, rule));
-        let by_guid =
-            policies.all().map(|policy| (policy.guid, rule_of(Effective::Policy(policy)))).collect();
-        let rules_of = Rules { places, policies: by_guid, ..Rules::default() };
+        let mut rules_of = Rules::default();
+        (rules_of.places, rules_of.policies) = (places, by_guid.clone());
         let of = VolumeRules { name: name.clone(), rules: rules_of };
         rules.insert(volume, of);
     }
@@ -311,16 +315,18 @@ fn rules(
             let parts = parts(terms, &even, &even);
             Spanning { terms, volumes, parts, asked: BTreeMap::new(), at: now, got: BTreeMap::new() }
         });
-        for (volume, part) in divided.volumes.iter().zip(&divided.parts) {
-            for rule in rules.get_mut(volume).into_iter().flat_map(|of| of.rules.all_mut()) {
-                if let Rule::Together(guid, terms) = rule
-                    && *guid == policy
-                {
-                    *terms = *part;
-                }
-            }
-        }
         spanning.insert(policy, divided);
+    }
+    let mut parts_of: BTreeMap<&VolumeKey, BTreeMap<Uuid, Terms>> = BTreeMap::new();
+    for (policy, Spanning { volumes, parts, .. }) in &spanning {
+        for (volume, part) in volumes.iter().zip(parts) {
+            parts_of.entry(volume).or_default().insert(*policy, *part);
+        }
+    }
+    for (volume, parts) in parts_of {
+        if let Some(of) = rules.get_mut(volume) {
+            of.rules.divide(parts);
+        }
     }
     (rules, spanning)
 }

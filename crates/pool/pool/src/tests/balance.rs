@@ -40,6 +40,7 @@ fn a_new_disk_gets_its_share_when_asked_and_every_disk_can_be_lost_then() {
         pool.start_balance().expect("writable");
         is_even(&pool).await;
         assert_eq!((used(&pool)[2], pool.balance_status().moved), (9, 9));
+        assert_eq!(pool.status().balanced_bytes, 9 * SLAB);
         assert_eq!(pool.balance_plan().moves, 0);
         verify(&space, 9, 0).await;
         for disk in 0..3 {
@@ -49,6 +50,7 @@ fn a_new_disk_gets_its_share_when_asked_and_every_disk_can_be_lost_then() {
             pool.disk_returned(bench.device(disk)).await.ok();
             until("whole", || pool.status().is_fully_redundant()).await;
         }
+        assert_eq!(pool.status().balanced_bytes, 9 * SLAB, "what was restored is not counted as moved");
     });
 }
 

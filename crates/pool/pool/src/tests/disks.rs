@@ -76,6 +76,7 @@ fn a_returned_disk_gets_only_what_it_missed() {
         let copied = bench.disks[1].written.load(Ordering::SeqCst) - before;
         assert!(copied <= 2 * SLAB / 64 + metadata, "{copied} bytes went to the returned disk");
         assert_eq!(pool.status().copied_bytes, 2 * SLAB / 64);
+        assert_eq!(pool.status().balanced_bytes, 0);
         // Now the returned one must be able to serve alone.
         bench.disks[0].gone.store(true, Ordering::SeqCst);
         let read = space.read(3 * SLAB, IoBuf::new(4096)).await.expect("read");

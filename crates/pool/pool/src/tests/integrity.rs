@@ -83,6 +83,7 @@ fn damage_on_one_disk_is_never_read_and_is_healed() {
             sleep(std::time::Duration::from_secs(60)).await;
             let (status, scrub) = (pool.status(), pool.scrub_status());
             assert!(!scrub.is_running() && scrub.record.bytes >= BYTES, "{what}: {scrub:?}");
+            assert_eq!(status.scrubbed_bytes, scrub.record.bytes, "{what}");
             for disk in &status.disks {
                 let expected = hit > 0 && disk.record.id.0 == 1;
                 assert_eq!(disk.checksum_errors > 0, expected, "{what}: {disk:?}");

@@ -15,6 +15,9 @@ use super::{Disk, Gate};
 use crate::rules::DiskName;
 use crate::window::Window;
 
+/// Numbers of flows, of all gates: one that comes again is another flow, which counts from zero.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// One client's use of one disk.
 pub struct Flow {
     disk: Arc<Disk>,
@@ -23,6 +26,9 @@ pub struct Flow {
     /// Requests that have left the volume, and how long they were there together, in nanoseconds.
     pub(crate) done: AtomicU64,
     pub(crate) disk_nanos: AtomicU64,
+    /// The part of `disk_nanos` that reads took.
+    pub(crate) read_nanos: AtomicU64,
+    pub(crate) number: u64,
     pub(crate) window: Mutex<Window>,
 }
 
@@ -40,8 +46,16 @@ pub struct Refused;
 
 impl Flow {
     pub(crate) fn new(disk: Arc<Disk>, client: String, id: FlowId, now: u64) -> Self {
-        let (done, disk_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { disk, client, id, done, disk_nanos, window: Mutex::new(Window::new(now)) }
+        Self {
+            disk,
+            client,
+            id,
+            done: AtomicU64::new(0),
+            disk_nanos: AtomicU64::new(0),
+            read_nanos: AtomicU64::new(0),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            window: Mutex::new(Window::new(now)),
+        }
     }
 
     /// The client.
@@ -144,6 +158,9 @@ impl Permit {
         let nanos = now.saturating_sub(self.since);
         flow.disk_nanos.fetch_add(nanos, Ordering::Relaxed);
         let Asks { kind, bytes, held } = self.asks;
+        if kind == Kind::Read {
+            flow.read_nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
         flow.gate().pump(now, Some((&flow, Answer { kind, bytes, nanos, held })));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use qos_scheduler::{ClassId, Next, Scheduler, Settings, Terms};
+use qos_scheduler::{ClassId, Next, Scheduler, Settings};
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
@@ -74,14 +74,7 @@ impl State {
     /// lock: they may be nobody's any more.
     #[must_use]
     pub(crate) fn put_in_effect(&mut self, now: u64) -> Vec<Arc<Flow>> {
-        let wanted: BTreeMap<Uuid, Terms> = self
-            .rules
-            .all()
-            .filter_map(|rule| match rule {
-                Rule::Together(name, terms) => Some((*name, *terms)),
-                _ => None,
-            })
-            .collect();
+        let wanted = self.rules.shared_terms(self.shared.keys());
         for (name, class) in &self.shared {
             if let Some(terms) = wanted.get(name) {
                 self.scheduler.set_terms(now, *class, *terms);
@@ -94,6 +87,8 @@ impl State {
         }
         // A class that flows of a disk that is about to go are still in is removed the next time.
         let scheduler = &mut self.scheduler;
+        let names = self.shared.keys().copied().collect::<Vec<_>>();
+        let wanted = self.rules.shared_terms(names.iter());
         self.shared.retain(|name, class| wanted.contains_key(name) || !scheduler.remove_class(*class));
         seen
     }

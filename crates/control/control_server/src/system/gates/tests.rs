@@ -4,6 +4,11 @@ use control_api::{Assignment, LunConfig, Policy};
 
 use super::*;
 
+thread_local! {
+    /// How many rules were made of policies by this thread.
+    pub(super) static RULES_MADE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 fn lun(name: &str, volume: &str) -> LunConfig {
     LunConfig::new(name, volume, format!("/{name}"))
 }
@@ -217,4 +222,44 @@ async fn two_nodes_divide_a_policy_as_one_would() {
     one.exchange.keep(|_| false);
     assert!(divide_now(&one.shared, &one.exchange, one.clock.now().0));
     assert!(part(&one, 0).expect("a part") > 960);
+}
+
+/// Ten thousand policies on a hundred volumes: what is looked at is their sum, and not their product.
+#[test]
+fn ten_thousand_policies_on_many_volumes_cost_their_sum() {
+    const POLICIES: usize = 10_000;
+    const VOLUMES: usize = 100;
+    let guid = |number: usize| Uuid::from_u128(number as u128 + 1);
+    let mut config = Config::default();
+    for number in 0..POLICIES {
+        config.qos_policies.push(Policy {
+            guid: guid(number),
+            name: format!("p{number}"),
+            kind: PolicyKind::Aggregated,
+            min_iops: None,
+            max_iops: Some(1000),
+            max_bandwidth: None,
+        });
+        // Each has LUNs on two volumes, and is divided.
+        for (half, place) in [number, number + 1].into_iter().enumerate() {
+            let name = format!("l{number}-{half}");
+            config.luns.push(lun(&name, &format!("v{}", place % VOLUMES)));
+            config.qos_assignments.push(Assignment { lun: name, policy: guid(number) });
+        }
+    }
+    RULES_MADE.set(0);
+    let (rules, spanning) = rules(&config, &config.policies(), &BTreeMap::new(), 0);
+    assert_eq!((rules.len(), spanning.len()), (VOLUMES, POLICIES));
+    let made = RULES_MADE.get();
+    assert!(made <= POLICIES + config.luns.len(), "{made} rules were made");
+    let mut tables = rules.values().map(|of| &of.rules.policies);
+    let first = tables.next().expect("a volume");
+    assert_eq!(first.len(), POLICIES);
+    assert!(tables.all(|table| Arc::ptr_eq(table, first)), "all volumes have one table");
+    // Each volume has its part, and both are the whole.
+    let part = |volume: usize, lun: &str| {
+        rules[&VolumeKey::Name(format!("v{volume}"))].rules.luns[lun].terms().max_iops.expect("a limit")
+    };
+    assert_eq!(part(7, "l7-0") + part(8, "l7-1"), 1000);
+    assert!(part(7, "l7-0") < 1000);
 }

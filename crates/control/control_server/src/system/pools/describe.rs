@@ -116,6 +116,9 @@ pub(super) fn info(pool: &Pool, paused: bool, failed: &dyn Fn(Uuid) -> bool) -> 
         reserved_bytes: status.reserved,
         repairing: !paused && status.repair_bytes() > 0,
         copied_bytes: status.copied_bytes,
+        balanced_bytes: status.balanced_bytes,
+        scrubbed_bytes: status.scrubbed_bytes,
+        copy_floor: pool::REPAIR_FLOOR,
         scrub: scrub(&pool.scrub_status()),
         balance: balance(pool),
     }

@@ -1,0 +1,99 @@
+//! Policies and flows of QoS: their limits as they were, and how many are kept.
+
+use control_api::QosCounters;
+
+use super::*;
+
+/// A policy or flow that has done so many normalised I/Os, each of which was held back for `held` nanoseconds.
+fn qos(kind: CounterKind, name: &str, done: u64, held: u64, max_iops: Option<u64>) -> ObjectCounters {
+    let write =
+        OperationCounters { operations: done, bytes: done * 8192, errors: 0, latency_ns: done * 1000 };
+    let counters = QosCounters {
+        normalized: done,
+        asked: 2 * done,
+        held_ns: done * held,
+        min_iops: Some(100),
+        max_iops,
+        max_bandwidth: None,
+    };
+    ObjectCounters {
+        read: Some(OperationCounters::default()),
+        write: Some(write),
+        qos: Some(counters),
+        ..ObjectCounters::new(kind, name)
+    }
+}
+
+impl World {
+    /// Seconds in which policy `gold` does 500 I/Os each under a limit, and `idle` nothing.
+    fn limited(&mut self, process: u32, from: u64, seconds: u64, max_iops: Option<u64>) {
+        for second in 0..=seconds {
+            let items = vec![
+                qos(CounterKind::QosPolicy, "gold", 500 * second, 2_000_000, max_iops),
+                qos(CounterKind::QosPolicy, "idle", 7, 0, Some(5)),
+            ];
+            let look = look(process, second, items);
+            self.history.take(&look, START + (from + second) * 1000).expect("written");
+        }
+    }
+}
+
+fn limits(found: &Found) -> Vec<Option<u64>> {
+    let max = |step: &HistoryStep| step.items[0].qos.expect("numbers of QoS").max_iops;
+    found.steps.iter().map(max).collect()
+}
+
+#[test]
+fn limits_are_kept_as_they_were_over_restarts_and_changes() {
+    let mut world = World::new(small());
+    world.limited(1, 0, 10, Some(500));
+    world.history.close().expect("written");
+    assert_eq!(world.reopen(), Vec::<String>::new());
+    world.limited(2, 20, 10, Some(800));
+    // The policy has no limit any more, and then it is removed.
+    world.limited(3, 31, 5, None);
+    world.history.take(&look(3, 6, vec![lun("a", 1)]), START + 37_000).expect("written");
+    world.history.take(&look(3, 7, vec![lun("a", 2)]), START + 38_000).expect("written");
+    let gold = |from, to, step| world.ask(&Query { name: Some("gold".into()), ..span(from, to, step) });
+    let before = gold(0, 10, 1);
+    assert_eq!(limits(&before), [Some(500); 10]);
+    let item = &before.steps[0].items[0];
+    assert_eq!((item.kind, item.write.expect("writes").bytes), (CounterKind::QosPolicy, 500 * 8192));
+    let counted = item.qos.expect("numbers of QoS");
+    assert_eq!((counted.normalized, counted.asked, counted.held_ns), (500, 1000, 1_000_000_000));
+    assert_eq!((counted.min_iops, counted.max_bandwidth), (Some(100), None));
+    assert_eq!(limits(&gold(20, 30, 1)), [Some(800); 10]);
+    assert_eq!(limits(&gold(31, 36, 1)), [None; 5]);
+    assert!(gold(37, 38, 1).steps.iter().all(|step| step.items.is_empty()), "it is not there any more");
+    // What it was is there for as long as anything else, in long steps with the limit that it had at their end.
+    let all = gold(0, 60, 60);
+    let counted = all.steps[0].items[0].qos.expect("numbers of QoS");
+    assert_eq!((counted.normalized, counted.max_iops), (25 * 500, None));
+    // Limits alone take no room.
+    let idle = world.ask(&Query { name: Some("idle".into()), ..span(0, 60, 1) });
+    assert!(idle.steps.iter().all(|step| step.items.is_empty()));
+}
+
+#[test]
+fn of_very_many_flows_the_worst_are_kept_and_the_sum_of_all_is_right() {
+    let mut world = World::new(small());
+    let flows = |second: u64| -> Vec<ObjectCounters> {
+        // The busiest is not held back, the others the longer the higher their number.
+        let held = |number: u64| if number == 0 { 0 } else { number };
+        let done = |number: u64| if number == 0 { 1000 } else { 1 };
+        let flow = |number: u64| {
+            qos(CounterKind::QosFlow, &format!("f{number:05}"), done(number) * second, held(number), Some(9))
+        };
+        (0..10_000).map(flow).collect()
+    };
+    for second in 0..=20 {
+        world.history.take(&look(1, second, flows(second)), START + second * 1000).expect("written");
+    }
+    let found = world.ask(&span(10, 20, 1));
+    let names = |step: &HistoryStep| step.items.iter().map(|item| item.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&found.steps[0]), ["_Others", "f09997", "f09998", "f09999"]);
+    let done: u64 = found.steps[0].items.iter().filter_map(|item| Some(item.qos?.normalized)).sum();
+    assert_eq!(done, 1000 + 9999);
+    let bytes: u64 = world.files("").iter().map(|path| path.metadata().expect("there").len()).sum();
+    assert!(bytes < 20 * 4 * 60, "{bytes} bytes for twenty steps of four things");
+}
