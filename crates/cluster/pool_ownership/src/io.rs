@@ -72,7 +72,7 @@ pub enum Input {
     Done(PoolId, u64, Order),
     /// A pool cannot go on in this epoch.
     Failed(PoolId, u64, Failure),
-/// This node sees these disks. Before it is said, nothing is known of what it sees, and it is taken for what can open all pools.
+    /// This node sees these disks. Before it is said, nothing is known of what it sees, and it is taken for what can open all pools.
     Sight(Sight),
     /// An administrator moves a pool. One that is moved to its owner is stopped, and opened again in the next epoch.
     Move(PoolId, NodeId),

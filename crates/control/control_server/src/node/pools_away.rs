@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use control_api::{
-    ClusterMemberState, ClusterPoolState, ClusterStatus, Issue, Pool, PoolState, Provisioning, RedundancyState,
-    Resiliency, Severity, Volume, VolumeCache,
+    ClusterMemberState, ClusterPoolState, ClusterStatus, Issue, Pool, PoolState, Provisioning,
+    RedundancyState, Resiliency, Severity, Volume, VolumeCache,
 };
 use health_rules::{FindingCode, issue};
 use uuid::Uuid;
