@@ -86,7 +86,7 @@ fn a_pool_goes_only_where_its_disks_are_seen() {
     let local = |n| Pool { can: Some(vec![1]), ..pool(n, 1, 40_000) };
     assert_eq!(plan(&[1, 2], &[local(0), local(1)]), [], "nobody else can have them");
     let away = Pool { home: vec![2], ..local(0) };
-    assert_eq!(plan(&[1, 2], &[away.clone()]), [], "not even its home");
+    assert_eq!(plan(&[1, 2], std::slice::from_ref(&away)), [], "not even its home");
     let second = Pool { home: vec![2, 3], can: Some(vec![1, 3]), ..away };
     assert_eq!(plan(&[1, 2, 3], &[second]), [Move { pool: 0, from: 1, to: 3, why: Why::Home }]);
     // What can go goes, and to the lightest of those that can have it.

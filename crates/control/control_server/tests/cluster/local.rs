@@ -92,7 +92,7 @@ fn a_pool_whose_only_node_is_away_waits_for_it_and_loses_nothing() {
     let (world, [first, second, third]) = local();
     // What lists have told once is known to whoever asked.
     assert_eq!(third.get("/v1/volumes")["items"][0]["online"], true);
-    first.kill();
+    first.stop();
     for node in [&second, &third] {
         comes("it is told where the disks are", || pool(node)["with_away"] == json!(["n1"]));
         comes("nobody is said to serve it", || {
