@@ -161,7 +161,7 @@ fn slow_gate(clock: &Arc<VirtualClock>) -> Arc<Gate> {
     let terms = Terms { max_iops: Some(HELD_IOPS), ..Terms::default() };
     rules.places.insert(PlaceKind::Folder, "/held", Rule::Alone(terms));
     let known = Terms { max_iops: Some(100), max_bandwidth: Some(200 << 10), ..Terms::default() };
-    rules.policies.insert(POLICY, Rule::Alone(known));
+    Arc::make_mut(&mut rules.policies).insert(POLICY, Rule::Alone(known));
     gate.apply(&QosSettings::default(), rules);
     spawn_local(keep_time(Arc::downgrade(&gate)));
     gate
