@@ -1,7 +1,6 @@
 //! The node's loop: one life after the other, each event into the state machine, each of its actions out.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +9,6 @@ use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Incarnation, Member, Value as _};
 use cluster_store::{ClusterStore, Outcome, StoreError};
 use pool_ownership::{Action, BootTime, Input, Message, Node, Phase, RequestId, Sight, Timings};
-use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, Notify, Semaphore, mpsc, oneshot, watch};
@@ -23,7 +21,8 @@ use crate::driver::PoolDriver;
 use crate::entry::{self, Gate};
 use crate::follow::{News, follow};
 use crate::incarnation::{IncarnationError, Incarnations};
-use crate::links::{Aside, Links};
+use crate::links::Links;
+use crate::options::{NodeError, NodeOptions};
 use crate::permit::{Ending, NodePermit};
 use crate::remembered::Remembered;
 use crate::running::{Pools, Report};
@@ -44,52 +43,6 @@ const TURN: Duration = Duration::from_millis(200);
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Between attempts to write the number of a life.
 const WRITE_AGAIN: Duration = Duration::from_secs(1);
-
-/// What a node is made of.
-#[derive(Debug)]
-pub struct NodeOptions {
-    /// Its number.
-    pub node: NodeId,
-    /// Its cluster.
-    pub cluster: ClusterName,
-    /// Where the others find it, `HOST:PORT`.
-    pub addresses: Vec<String>,
-    /// Its release.
-    pub release: String,
-    /// What people call it.
-    pub name: String,
-    /// Where it answers what others ask of its API, `HOST:PORT`; empty when it does not.
-    pub api: String,
-    /// Where it lends its disks to other nodes, `HOST:PORT`; empty when it does not.
-    pub bus: String,
-    /// It takes no pools at first.
-    pub paused: bool,
-    /// What it sees of the disks of pools at first; none when that is not known, and it may see all.
-    pub sight: Option<Sight>,
-    /// Where links of others arrive.
-    pub listener: std::net::TcpListener,
-    /// Its certificates.
-    pub tls: LinkTls,
-    /// The cluster's times.
-    pub timings: Timings,
-    /// The numbers of its lives.
-    pub incarnations: Incarnations,
-    /// Whether it may answer, for whoever sends answers.
-    pub permit: NodePermit,
-    /// What else nodes tell each other.
-    pub aside: Aside,
-}
-
-/// Why a node does not start, or a request is not taken.
-#[derive(Debug, Error)]
-pub enum NodeError {
-    /// It cannot be reached by the others.
-    #[error("links between nodes: {0}")]
-    Listen(io::Error),
-    /// It has ended.
-    #[error("the node has ended")]
-    Ended,
-}
 
 enum Command {
     Move(PoolId, NodeId),

@@ -1,5 +1,6 @@
 //! One life of a node in its cluster: what it is told, and what it does about it.
 
+mod asking;
 mod pools;
 mod sight;
 
@@ -471,27 +472,6 @@ impl Node {
     fn has_unshown_members(&self) -> bool {
         self.phase == Phase::Member
             && self.view.members.iter().any(|(node, seen)| *node != self.me && seen.created > self.shown)
-    }
-
-    /// Asks the others for promises while beats are missing and there is still a permit. Without one it asks no more: who is promised
-    /// something that it cannot hear would keep the others from its pools for ever.
-    fn ask(&mut self, now: BootTime, actions: &mut Vec<Action>) {
-        let Some(committed) = self.permit.last_committed() else { return };
-        let overdue = committed.after(self.timings.beat_every + self.timings.beat_patience);
-        if now < overdue {
-            return self.wake_at(now, overdue);
-        }
-        if now >= self.permit() {
-            return;
-        }
-        if now >= self.next_ask {
-            self.next_ask = now.after(self.timings.ask_every);
-            let round = self.permit.ask(now);
-            let message = Message::Ask { incarnation: self.incarnation, round };
-            actions.extend(self.others().map(|other| Action::Send(other, message)));
-        }
-        let next = self.next_ask;
-        self.wake_at(now, next);
     }
 
     /// A watch that does not tell what this node itself has done is deaf.
