@@ -23,7 +23,7 @@ use crate::follow::{News, follow};
 use crate::incarnation::{IncarnationError, Incarnations};
 use crate::links::Links;
 use crate::options::{NodeError, NodeOptions};
-use crate::permit::{Ending, NodePermit};
+use crate::permit::Ending;
 use crate::remembered::Remembered;
 use crate::running::{Pools, Report};
 use crate::status::{MemberState, Status};
