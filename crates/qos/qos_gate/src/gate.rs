@@ -95,14 +95,16 @@ impl Gate {
             return disk;
         }
         let disk = Arc::new(Disk { gate: self.clone(), name: name.clone() });
+        // One of this name may be being let go of just now; its flows have gone before it.
+        state.let_go(&name, now);
         let (asked, rule) = (Asked::Nothing, state.rule_of(&name, Asked::Nothing));
         let own = state.scheduler.add_class(now, Terms::default());
-        state.class(own, rule, now);
         let known = KnownDisk { disk: Arc::downgrade(&disk), own, asked, rule, flows: BTreeMap::new() };
-        if let Some(former) = state.disks.insert(name, known) {
-            // It is being let go of just now, and its flows have gone before it.
-            state.scheduler.remove_class(former.own);
-        }
+        state.disks.insert(name.clone(), known);
+        // It has no flows yet.
+        let none = state.put_in_effect_for(&name, now);
+        drop(state);
+        drop(none);
         disk
     }
 
@@ -214,11 +216,14 @@ impl Drop for Disk {
         let mut state = self.gate.state.lock();
         // One of the same name may have come meanwhile; it has taken this one's class away.
         let gone = state.disks.get(&self.name).is_some_and(|known| known.disk.strong_count() == 0);
-        let Some(known) = gone.then(|| state.disks.remove(&self.name)).flatten() else { return };
-        state.scheduler.remove_class(known.own);
+        if !gone {
+            return;
+        }
+        let now = self.gate.now();
+        state.let_go(&self.name, now);
         drop(state);
         // Places may have been kept for it that others wait for.
-        self.gate.pump(self.gate.now(), None);
+        self.gate.pump(now, None);
     }
 }
 

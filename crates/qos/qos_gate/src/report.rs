@@ -154,6 +154,7 @@ impl Gate {
                 return;
             }
             state.sampled = now;
+            state.settle(now);
         }
         for seen in self.see() {
             seen.flow.window.lock().look(sample_of(&seen.flow, seen.state, now));

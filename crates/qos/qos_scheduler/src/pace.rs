@@ -63,6 +63,11 @@ impl Limit {
         if self.pace.is_set() { self.paid.saturating_sub(burst) } else { 0 }
     }
 
+    /// When all that was charged will have been paid for.
+    pub(crate) fn paid(&self) -> u64 {
+        if self.pace.is_set() { self.paid } else { 0 }
+    }
+
     pub(crate) fn charge(&mut self, now: u64, amount: u64) {
         if !self.pace.is_set() {
             return;

@@ -24,10 +24,23 @@ pub(crate) struct KnownDisk {
     pub(crate) flows: BTreeMap<String, Weak<Flow>>,
 }
 
+/// What the flows of a disk have had that nobody holds any more: who comes again gets no second burst.
+pub(crate) struct Debt {
+    class: ClassId,
+    /// When its limits will have been kept again, in nanoseconds.
+    until: u64,
+}
+
+/// Debts that are kept. Each is of a disk that was let go of less than its limits' debt ago: a client that has more files open one after the other, all
+/// limited by themselves, gets a burst for each anyway.
+const MOST_DEBTS: usize = 4096;
+
 pub(crate) struct State {
     pub(crate) scheduler: Scheduler<Waiter>,
     pub(crate) rules: Rules,
     pub(crate) disks: BTreeMap<DiskName, KnownDisk>,
+    /// Classes of disks that have gone before their limits were kept.
+    debts: BTreeMap<DiskName, Debt>,
     /// Classes of shared rules.
     pub(crate) shared: BTreeMap<Uuid, ClassId>,
     /// When the timer is to look again.
@@ -42,6 +55,7 @@ impl State {
             scheduler: Scheduler::new(settings),
             rules: Rules::default(),
             disks: BTreeMap::new(),
+            debts: BTreeMap::new(),
             shared: BTreeMap::new(),
             wake_at: None,
             sampled: now,
@@ -100,13 +114,46 @@ impl State {
         let rule = self.rule_of(name, asked);
         let Some(known) = self.disks.get_mut(name) else { return Vec::new() };
         known.rule = rule;
+        let mut former = None;
+        // Without limits of its own it would forget what it owes, and its client may still ask for some.
+        if matches!(rule, Rule::Alone(_))
+            && let Some(debt) = self.debts.remove(name)
+        {
+            former = Some(std::mem::replace(&mut known.own, debt.class));
+        }
         let own = known.own;
         let flows = known.flows.values().filter_map(Weak::upgrade).collect::<Vec<_>>();
         let class = self.class(own, rule, now);
         for flow in &flows {
             self.scheduler.move_flow(now, flow.id, class);
         }
+        if let Some(former) = former {
+            self.scheduler.remove_class(former);
+        }
         flows
+    }
+
+    /// Nobody holds a disk any more. Its flows have gone.
+    pub(crate) fn let_go(&mut self, name: &DiskName, now: u64) {
+        let Some(known) = self.disks.remove(name) else { return };
+        let until = self.scheduler.paid(known.own);
+        if until <= now || self.debts.len() >= MOST_DEBTS || self.debts.contains_key(name) {
+            self.scheduler.remove_class(known.own);
+            return;
+        }
+        self.debts.insert(name.clone(), Debt { class: known.own, until });
+    }
+
+    /// How many debts there are.
+    #[cfg(test)]
+    pub(crate) fn debts(&self) -> usize {
+        self.debts.len()
+    }
+
+    /// Forgets debts that time has paid.
+    pub(crate) fn settle(&mut self, now: u64) {
+        let scheduler = &mut self.scheduler;
+        self.debts.retain(|_, debt| debt.until > now || !scheduler.remove_class(debt.class));
     }
 
     /// Starts what may start; who is to be told of that, without the lock. Whether the timer must look sooner.

@@ -139,3 +139,36 @@ fn a_client_that_connects_again_and_again_gets_nothing_by_it() {
     }
     assert!(client.started * 8 <= most(MAX_IOPS, 1) + 8, "{} of 8 each", client.started);
 }
+
+/// A file that is closed and opened again: nobody holds it meanwhile, and its client may name the policy only after it has opened it.
+#[test]
+fn a_client_that_opens_a_file_again_and_again_gets_nothing_by_it() {
+    let policy = Uuid::from_u128(1);
+    for asked in [Asked::Nothing, Asked::Policy(policy)] {
+        let mut client = Greedy::new(iops(), 65_536);
+        if asked != Asked::Nothing {
+            let mut rules = Rules::default();
+            rules.policies = Arc::new([(policy, Rule::Alone(iops()))].into());
+            client.gate.apply(&QosSettings::default(), rules);
+        }
+        for _ in 0..20 {
+            let file = client.gate.disk("a");
+            file.ask(asked);
+            client.flow = file.flow("x");
+            drop(file);
+            client.run(SECOND / 20);
+            client.disconnect();
+        }
+        assert!(client.started * 8 <= most(MAX_IOPS, 1) + 8, "{asked:?}: {} of 8 each", client.started);
+        // What is owed is forgotten once time has paid it.
+        assert_eq!(client.gate.state.lock().debts(), 1);
+        client.clock.pass(30 * SECOND);
+        client.gate.sample(client.gate.now());
+        assert_eq!(client.gate.state.lock().debts(), 0);
+        // No class is left behind, and the next one has its burst.
+        let file = client.gate.disk("a");
+        file.ask(asked);
+        let flow = file.flow("x").expect("a flow");
+        drop(now(flow.enter(Kind::Write, 8192)));
+    }
+}

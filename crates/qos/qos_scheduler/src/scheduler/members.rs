@@ -32,6 +32,14 @@ impl<T> Scheduler<T> {
         self.class_index(class).map(|index| self.classes[index as usize].terms)
     }
 
+    /// When all that has started in a class will have been paid for by its limits, in nanoseconds; 0 without limits. One that is made anew before
+    /// that gets again what this one has had.
+    #[must_use]
+    pub fn paid(&self, class: ClassId) -> u64 {
+        let slot = self.class_index(class).map(|index| &self.classes[index as usize]);
+        slot.map_or(0, |class| class.iops.paid().max(class.bandwidth.paid()))
+    }
+
     /// Other terms from now on, also for what waits. Whether there is such a class.
     pub fn set_terms(&mut self, now: u64, class: ClassId, terms: Terms) -> bool {
         let Some(index) = self.class_index(class) else { return false };
