@@ -166,4 +166,4 @@ def flows(python, rows):
                  "%.0f to %.0f MiB, %.0f at the end" % (low, high, settled[-1][1]), "flat: within 5 %", high <= 1.05 * low])
     for number, what in ((2, "list of %s flows" % format(fewest, ",")), (3, "roll-up of their volume")):
         times = [row[number] for row in settled]
-        rows.append(["– %s over the API" % what, "%.0f ms, %.0f at most" % (middle(times), max(times)), "< 100 ms", middle(times) < 100])
+        rows.append(["– %s over the API" % what, "%.0f ms, %.0f at most" % (middle(times), max(times)), "< 100 ms", max(times) < 100])

@@ -85,6 +85,12 @@ impl Gate {
         self.pump(now, None);
     }
 
+    /// Whether something was assigned to the place of a file: then its clients together get that, whatever they call their flows.
+    #[must_use]
+    pub fn has_place(&self, path: &str) -> bool {
+        self.state.lock().rules.places.find(path).is_some()
+    }
+
     /// The disk of this name.
     #[must_use]
     pub fn disk(self: &Arc<Self>, name: impl Into<DiskName>) -> Arc<Disk> {

@@ -184,23 +184,24 @@ impl Gate {
         reports
     }
 
-    /// What the flows of a shared rule ask for; `None` if no disk here has the rule.
+    /// What the flows of each shared rule ask for that disks here have. One look at all flows, however many rules there are.
     #[must_use]
-    pub fn demand(&self, rule: Uuid) -> Option<SharedDemand> {
-        if !self.state.lock().shared.contains_key(&rule) {
-            return None;
+    pub fn demands(&self) -> BTreeMap<Uuid, SharedDemand> {
+        let rules = self.state.lock().shared.keys().map(|rule| (*rule, SharedDemand::default())).collect();
+        let mut demands: BTreeMap<Uuid, SharedDemand> = rules;
+        if demands.is_empty() {
+            return demands;
         }
-        let mut demand = SharedDemand::default();
-        for seen in
-            self.see().iter().filter(|seen| matches!(seen.rule, Rule::Together(name, _) if name == rule))
-        {
+        for seen in self.see() {
+            let Rule::Together(name, _) = seen.rule else { continue };
+            let Some(demand) = demands.get_mut(&name) else { continue };
             demand.asked_units = demand.asked_units.saturating_add(seen.state.counters.asked_units);
             let went = seen.state.counters.all();
             demand.bytes = demand.bytes.saturating_add(went.bytes);
             demand.got_units = demand.got_units.saturating_add(went.units);
             demand.waiting += u64::from(seen.state.waiting);
         }
-        Some(demand)
+        demands
     }
 }
 

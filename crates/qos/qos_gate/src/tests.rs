@@ -147,9 +147,9 @@ fn disks_of_a_shared_rule_have_one_limit_and_others_none() {
     drop(now(flows[0].enter(Kind::Read, 1)));
     let mut turn = later(flows[1].enter(Kind::Read, 1));
     drop(now(flows[2].enter(Kind::Read, 1)));
-    let demand = gate.demand(Uuid::from_u128(1)).unwrap();
+    let demand = gate.demands()[&Uuid::from_u128(1)];
     assert_eq!((demand.asked_units, demand.waiting), (2, 1));
-    assert!(gate.demand(Uuid::from_u128(2)).is_none());
+    assert!(!gate.demands().contains_key(&Uuid::from_u128(2)));
     // Its part of what several gates have is raised, and what waits feels it: what is owed is an amount, which is paid at once now.
     let raised = Terms { max_iops: Some(1_000_000_000), ..terms };
     gate.set_part(Uuid::from_u128(2), raised);

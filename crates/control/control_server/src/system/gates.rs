@@ -204,7 +204,8 @@ impl Gates {
             let volume = shared.shares.get(&upcase::upper(share))?;
             shared.by_volume.get(volume)?.gate.clone()
         };
-        let Some(Wanted { flow, asked }) = wanted else {
+        // What was assigned counts before what a client says, and for all of the file: flows that it names would each have all of it.
+        let Some(Wanted { flow, asked }) = wanted.filter(|_| !gate.has_place(path)) else {
             return Some(gate.disk(DiskName::File(path.to_owned())));
         };
         let disk = gate.disk(DiskName::Flow(*flow, path.to_owned()));
@@ -337,12 +338,18 @@ fn divide_now(shared: &Mutex<Shared>, exchange: &Exchange, now: u64) -> bool {
     let mut shared = shared.lock();
     let mut demands = Vec::new();
     let Shared { by_volume, spanning, dividing, .. } = &mut *shared;
+    // Each queue is asked once, however many policies it has.
+    let mut asked: BTreeMap<&VolumeKey, BTreeMap<Uuid, SharedDemand>> = BTreeMap::new();
+    for volume in spanning.values().flat_map(|spanning| &spanning.volumes) {
+        if let Some((volume, queue)) = by_volume.get_key_value(volume) {
+            asked.entry(volume).or_insert_with(|| queue.gate.demands());
+        }
+    }
     for (policy, spanning) in &mut *spanning {
         let (mut units, mut bytes) = (Vec::new(), Vec::new());
         let nanos = now.saturating_sub(spanning.at).max(1);
         for volume in &spanning.volumes {
-            let demand = by_volume.get(volume).and_then(|queue| queue.gate.demand(*policy));
-            let demand = demand.unwrap_or_default();
+            let demand = asked.get(volume).and_then(|asked| asked.get(policy)).copied().unwrap_or_default();
             let before = spanning.asked.insert(volume.clone(), demand).unwrap_or(demand);
             let mut asks = Demand {
                 policy: *policy,

@@ -31,8 +31,7 @@ pub(crate) struct Debt {
     until: u64,
 }
 
-/// Debts that are kept. Each is of a disk that was let go of less than its limits' debt ago: a client that has more files open one after the other, all
-/// limited by themselves, gets a burst for each anyway.
+/// Debts that are kept; beyond, the one is forgotten that will have been paid first.
 const MOST_DEBTS: usize = 4096;
 
 pub(crate) struct State {
@@ -137,11 +136,22 @@ impl State {
     pub(crate) fn let_go(&mut self, name: &DiskName, now: u64) {
         let Some(known) = self.disks.remove(name) else { return };
         let until = self.scheduler.paid(known.own);
-        if until <= now || self.debts.len() >= MOST_DEBTS || self.debts.contains_key(name) {
+        // A flow of a file is never named again once it has gone, and its limits are those that its host has asked for.
+        if until <= now || matches!(name, DiskName::Flow(..)) {
             self.scheduler.remove_class(known.own);
             return;
         }
-        self.debts.insert(name.clone(), Debt { class: known.own, until });
+        let former = self.debts.insert(name.clone(), Debt { class: known.own, until });
+        let too_many = (self.debts.len() > MOST_DEBTS).then(|| self.first_paid()).flatten();
+        for debt in former.into_iter().chain(too_many) {
+            self.scheduler.remove_class(debt.class);
+        }
+    }
+
+    /// Takes out the debt that will have been paid first.
+    fn first_paid(&mut self) -> Option<Debt> {
+        let name = self.debts.iter().min_by_key(|(_, debt)| debt.until).map(|(name, _)| name.clone())?;
+        self.debts.remove(&name)
     }
 
     /// How many debts there are.

@@ -1,5 +1,6 @@
 //! What a limited flow gets that comes back: after a restart of the node, a takeover, or when its client has connected anew.
 
+use qos_policy::PlaceKind;
 use qos_scheduler::DEFAULT_BURST;
 
 use super::*;
@@ -140,35 +141,55 @@ fn a_client_that_connects_again_and_again_gets_nothing_by_it() {
     assert!(client.started * 8 <= most(MAX_IOPS, 1) + 8, "{} of 8 each", client.started);
 }
 
-/// A file that is closed and opened again: nobody holds it meanwhile, and its client may name the policy only after it has opened it.
+/// A file that is closed and opened again: nobody holds it meanwhile.
 #[test]
 fn a_client_that_opens_a_file_again_and_again_gets_nothing_by_it() {
-    let policy = Uuid::from_u128(1);
-    for asked in [Asked::Nothing, Asked::Policy(policy)] {
-        let mut client = Greedy::new(iops(), 65_536);
-        if asked != Asked::Nothing {
-            let mut rules = Rules::default();
-            rules.policies = Arc::new([(policy, Rule::Alone(iops()))].into());
-            client.gate.apply(&QosSettings::default(), rules);
-        }
-        for _ in 0..20 {
-            let file = client.gate.disk("a");
-            file.ask(asked);
-            client.flow = file.flow("x");
-            drop(file);
-            client.run(SECOND / 20);
-            client.disconnect();
-        }
-        assert!(client.started * 8 <= most(MAX_IOPS, 1) + 8, "{asked:?}: {} of 8 each", client.started);
-        // What is owed is forgotten once time has paid it.
-        assert_eq!(client.gate.state.lock().debts(), 1);
-        client.clock.pass(30 * SECOND);
-        client.gate.sample(client.gate.now());
-        assert_eq!(client.gate.state.lock().debts(), 0);
-        // No class is left behind, and the next one has its burst.
-        let file = client.gate.disk("a");
-        file.ask(asked);
-        let flow = file.flow("x").expect("a flow");
-        drop(now(flow.enter(Kind::Write, 8192)));
+    let mut client = Greedy::new(iops(), 65_536);
+    for _ in 0..20 {
+        client.connect();
+        client.run(SECOND / 20);
+        client.disconnect();
     }
+    assert!(client.started * 8 <= most(MAX_IOPS, 1) + 8, "{} of 8 each", client.started);
+    // What is owed is forgotten once time has paid it.
+    let debts = |client: &Greedy| client.gate.state.lock().debts();
+    assert_eq!(debts(&client), 1);
+    client.clock.pass(30 * SECOND);
+    client.gate.sample(client.gate.now());
+    assert_eq!(debts(&client), 0);
+    // The next one has its burst.
+    client.connect();
+    drop(now(client.flow.take().expect("a flow").enter(Kind::Write, 8192)));
+}
+
+/// However many files are closed with debts: the longest are kept.
+#[test]
+fn debts_are_bounded_and_the_longest_are_kept() {
+    let (_, gate) = gate(1 << 14);
+    let names: Vec<String> = (0..5000).map(|number| format!("/f{number}")).collect();
+    let mut rules = Rules::default();
+    for name in &names {
+        rules.places.insert(PlaceKind::File, name, Rule::Alone(iops()));
+    }
+    gate.apply(&QosSettings::default(), rules);
+    let owe = |name: &str, bytes: u64| {
+        let flow = gate.disk(DiskName::File(name.to_owned())).flow("x").expect("a flow");
+        drop(now(flow.enter(Kind::Write, bytes)));
+    };
+    owe(&names[0], 64 << 20);
+    for name in &names[1..] {
+        owe(name, 1 << 20);
+    }
+    assert_eq!(gate.state.lock().debts(), 4096);
+    let flow = gate.disk(DiskName::File(names[0].clone())).flow("x").expect("a flow");
+    assert!(matches!(flow.enter(Kind::Write, 4096), Ok(Entry::Later(_))), "the longest debt is known");
+    // What a host has named is never asked for again.
+    let rules = Rules::default();
+    gate.apply(&QosSettings::default(), rules);
+    let debts = gate.state.lock().debts();
+    let named = gate.disk(DiskName::Flow(Uuid::from_u128(1), "/g".into()));
+    named.ask(Asked::Terms(iops()));
+    drop(now(named.flow("x").expect("a flow").enter(Kind::Write, 1 << 20)));
+    drop(named);
+    assert_eq!(gate.state.lock().debts(), debts);
 }

@@ -123,5 +123,7 @@ fn checked(asked: &QosRequest<'_>) -> Result<(String, String), NtStatus> {
     let too_high = numbers.iter().any(|number| *number > MOST);
     let crossed = limit > 0 && reservation > limit;
     let both = policy != Guid::ZERO && numbers.iter().any(|number| *number > 0);
-    if too_high || crossed || both { Err(NtStatus::INVALID_PARAMETER) } else { Ok(names) }
+    // Names come to terminals and into histories.
+    let controls = [&names.0, &names.1].into_iter().any(|name| name.chars().any(char::is_control));
+    if too_high || crossed || both || controls { Err(NtStatus::INVALID_PARAMETER) } else { Ok(names) }
 }

@@ -151,6 +151,17 @@ fn what_is_wrong_with_a_request_is_told_as_specified() {
             };
             assert_eq!(host.ask(QosOptions::SET_POLICY, set).await.0, invalid, "{limit} {reservation}");
         }
+        let sets = QosControl {
+            version: QosVersion::V1_1,
+            options: QosOptions::SET_POLICY,
+            flow: FLOW,
+            policy: policy(POLICY),
+            ..QosControl::default()
+        };
+        for names in [("VM\u{1b}[2J", "host"), ("VM", "host\n")] {
+            let request = qos_request(sets.clone(), (0, 0), names);
+            assert_eq!(host.send(&request).await.0, invalid, "names come to terminals: {names:?}");
+        }
         assert_eq!(host.status().await.0.policy, Guid::ZERO, "what was refused has changed nothing");
     })
     .unwrap();

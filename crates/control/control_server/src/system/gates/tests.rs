@@ -165,6 +165,35 @@ fn volumes_of_one_name_have_queues_of_their_own() {
     assert_eq!(flows.iter().filter(|flow| flow.report.disk == "a".into()).count(), 1);
 }
 
+/// A client that calls its flows by many names does not get what was assigned to the file for each of them.
+#[test]
+fn what_was_assigned_to_a_file_holds_for_all_flows_of_it_together() {
+    let gates = gates();
+    let mut config = config(PolicyKind::Dedicated);
+    let guid = config.qos_policies[0].guid;
+    config.shares = vec![
+        serde_json::from_value(serde_json::json!({ "name": "s", "volume": "v", "folder": "/" }))
+            .expect("a share"),
+    ];
+    config.qos_places = vec![
+        serde_json::from_value(
+            serde_json::json!({ "volume": "v", "kind": "folder", "path": "/limited", "policy": guid }),
+        )
+        .expect("a place"),
+    ];
+    gates.apply(&config);
+    let opened = |path: &str, flow: u64| {
+        let wanted = Wanted { flow: Uuid::from_u128(flow.into()), asked: qos_gate::Asked::Nothing };
+        gates.file("s", path, Some(&wanted)).expect("a queue")
+    };
+    assert!(Arc::ptr_eq(&opened("/limited/a.vhdx", 1), &opened("/limited/a.vhdx", 2)));
+    assert!(!Arc::ptr_eq(&opened("/limited/a.vhdx", 1), &opened("/limited/b.vhdx", 1)));
+    assert!(
+        !Arc::ptr_eq(&opened("/free/a.vhdx", 1), &opened("/free/a.vhdx", 2)),
+        "nothing was assigned there"
+    );
+}
+
 /// The node stops: no error of the queues keeps units from what is to become of them.
 #[tokio::test]
 async fn queues_are_made_without_a_shard() {
