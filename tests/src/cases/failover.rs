@@ -167,9 +167,7 @@ impl Member {
         let mut serve = command("ip");
         serve.args(["netns", "exec", &self.namespace]).arg(&self.binary);
         serve.args(["serve", "--shards", "1", "--data-dir"]).arg(&self.dir);
-        if supervised {
-            serve.arg("--supervise");
-        }
+        serve.args(supervised.then_some("--supervise"));
         self.process = Some(Running::start("holdfast", serve, &self.dir.with_extension("log"))?);
         Ok(())
     }

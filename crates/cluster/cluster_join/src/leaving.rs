@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cluster_store::keys::{ClusterName, Key, NodeId};
+use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Owner, Seats, Value as _};
 use cluster_store::{ClusterStore, Condition, Range, Revision, Step, StoreError, Transaction};
 use cluster_store_etcd::{EtcdMember, EtcdStore};
@@ -19,19 +19,26 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// What does not answer while a node leaves is asked again for so long: longer than an election takes.
 const AWAY_PATIENCE: Duration = Duration::from_secs(15);
 
+/// A pool of a node: its epoch, and when its owner was written.
+struct Owned {
+    pool: PoolId,
+    epoch: u64,
+    modified: Revision,
+}
+
 /// Pools whose owner this node is.
 async fn pools_of(
     store: &dyn ClusterStore,
     cluster: &ClusterName,
     node: NodeId,
-) -> Result<Vec<String>, JoinError> {
+) -> Result<Vec<Owned>, JoinError> {
     let mut pools = Vec::new();
     for found in store.get(Range::Prefix(format!("{}pools/", cluster.root()))).await?.found {
         let Some(Key::Owner(pool)) = Key::parse(cluster, &found.key) else { continue };
         let owner =
             Owner::decode(&found.value).map_err(|why| JoinError::damaged(format!("{}: {why}", found.key)))?;
         if owner.holder.is_some_and(|holder| holder.node == node) {
-            pools.push(pool.to_string());
+            pools.push(Owned { pool, epoch: owner.epoch, modified: found.modified });
         }
     }
     Ok(pools)
@@ -59,6 +66,28 @@ pub async fn check_leave(
     cluster: &ClusterName,
     node: NodeId,
 ) -> Result<(), JoinError> {
+    check(store, cluster, node, false).await
+}
+
+/// Whether a node can be taken out that is gone for good: it is not the last one.
+///
+/// # Errors
+/// Why not; when etcd does not answer.
+pub async fn check_remove(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    node: NodeId,
+) -> Result<(), JoinError> {
+    check(store, cluster, node, true).await
+}
+
+/// The same; pools that a node has which is `gone` are nobody's with its removal, where no other node sees their disks.
+async fn check(
+    store: &dyn ClusterStore,
+    cluster: &ClusterName,
+    node: NodeId,
+    gone: bool,
+) -> Result<(), JoinError> {
     let all = nodes(store, cluster).await?;
     let others = all.iter().any(|(id, _, entry)| *id != node && !entry.removed);
     // The cluster does not know it (its state may be that of before the node joined, restored from a backup): nothing keeps it.
@@ -73,10 +102,14 @@ pub async fn check_leave(
             "Everything that the cluster has would be gone with it. Let another node join first.",
         ));
     }
+    if gone {
+        return Ok(());
+    }
     let pools = pools_of(store, cluster, node).await?;
     if pools.is_empty() {
         return Ok(());
     }
+    let pools: Vec<String> = pools.iter().map(|owned| owned.pool.to_string()).collect();
     Err(JoinError::new(
         Kind::State,
         format!("Node {} has the pools {}.", entry.name, pools.join(", ")),
@@ -159,12 +192,15 @@ async fn leave(
     node: NodeId,
     beat: Option<Revision>,
 ) -> Result<(), JoinError> {
-    check_leave(store, cluster, node).await?;
     // Its own member of etcd goes on the way, and with it connections, for a moment perhaps the leader: whatever was answered or not, the next
-    // look goes on from what is there.
+    // look goes on from what is there. One that is gone may have led until a moment ago.
     let began = Instant::now();
     loop {
-        match leave_once(store, cluster, node, beat).await {
+        let once = async {
+            check(store, cluster, node, beat.is_some()).await?;
+            leave_once(store, cluster, node, beat).await
+        };
+        match once.await {
             Err(error) if error.kind == Kind::Away && began.elapsed() < AWAY_PATIENCE => {
                 tracing::debug!(%error, "a node's departure goes on in a moment");
                 tokio::time::sleep(PAUSE).await;
@@ -223,6 +259,13 @@ async fn leave_once(
         let mut conditions =
             vec![Condition::Modified(key, modified), Condition::Modified(seats_key, revision)];
         conditions.extend(beat.map(|beat| Condition::Modified(Key::Beat(node).path(cluster), beat)));
+        // What nobody else could take is nobody's: it can be imported or forgotten, and who sees its disks one day takes it.
+        for Owned { pool, epoch, modified } in pools_of(store, cluster, node).await? {
+            let key = Key::Owner(pool).path(cluster);
+            let nobody = Owner { epoch, holder: None }.encode().map_err(JoinError::damaged)?;
+            steps.push(Step::Put(key.clone(), nobody));
+            conditions.push(Condition::Modified(key, modified));
+        }
         match store.transact(Transaction { conditions, steps, reads: Vec::new() }).await {
             Ok(outcome) if outcome.done => return Ok(()),
             Ok(_) => {}

@@ -4,7 +4,7 @@
 use cluster_join::{Kind, Standing, check_leave, check_member, last_beat, remove, standing};
 use cluster_store::keys::{ClusterName, Key, NodeId, PoolId};
 use cluster_store::values::{Holder, Incarnation, NodeEntry, Owner, Seats, Value as _};
-use cluster_store::{ClusterStore, Revision, Step, Transaction};
+use cluster_store::{ClusterStore, Range, Revision, Step, Transaction};
 use cluster_store_etcd::{EtcdStore, Options, Patience, Tls};
 use test_etcd::{Etcd, is_installed};
 use tokio::runtime::Handle;
@@ -61,16 +61,17 @@ async fn a_node_that_gives_a_sign_of_life_is_not_removed() {
     assert!(error.kind == Kind::State && error.what.contains("sign of life"), "{error}");
     assert_eq!(standing(&store, &cluster, id(2)).await.expect("read"), Standing::Member);
 
-    // One that owns a pool keeps it until another node has taken it.
+    // One that owns a pool does not leave by itself. Of one that is gone it is nobody's: no other node may see its disks.
     let seen = last_beat(&store, &cluster, id(2)).await.expect("read");
     let pool = PoolId(uuid::Uuid::from_u128(7));
     let owner = |holder| Owner { epoch: 3, holder }.encode().expect("a value");
     put(Key::Owner(pool), owner(Some(Holder { node: id(2), incarnation: Incarnation(1) }))).await;
-    let error = remove(&store, &cluster, id(2), seen).await.expect_err("it owns a pool");
+    let error = check_leave(&store, &cluster, id(2)).await.expect_err("it owns a pool");
     assert!(error.what.contains(&pool.to_string()), "{error}");
-    put(Key::Owner(pool), owner(None)).await;
 
     remove(&store, &cluster, id(2), seen).await.expect("it is silent");
+    let found = store.get(Range::Key(Key::Owner(pool).path(&cluster))).await.expect("etcd answers").found;
+    assert_eq!(found[0].value, owner(None));
     assert_eq!(standing(&store, &cluster, id(2)).await.expect("read"), Standing::Removed);
     remove(&store, &cluster, id(2), seen).await.expect("done already");
     // A cluster whose state was restored from a backup of before a node joined does not keep that.

@@ -345,6 +345,7 @@ impl Node {
             Purpose::Join => {
                 self.phase = self.phase.max(Phase::Member);
                 self.chain.member = self.chain.last;
+                self.said = self.saying.take();
             }
             Purpose::Mode { paused, draining } => {
                 (self.record.paused, self.record.draining) = (paused, draining);
@@ -458,7 +459,7 @@ impl Node {
             _ => (beat_due <= now).then_some(Purpose::Beat),
         };
         let Some(purpose) = purpose else { return self.wake_at(now, beat_due) };
-        if purpose == Purpose::Sight {
+        if matches!(purpose, Purpose::Sight | Purpose::Join) {
             self.saying = self.unsaid();
         }
         let transaction = self.transaction(purpose);

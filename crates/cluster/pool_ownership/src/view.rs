@@ -187,11 +187,6 @@ impl View {
         }
     }
 
-    /// When a node said last what it sees; 0: it has not.
-    pub(crate) fn sees_of(&self, node: NodeId) -> Revision {
-        self.sees.get(&node).map_or(Revision(0), |(modified, _)| *modified)
-    }
-
     /// When the entry of a node was changed last, by which it belongs to the cluster; 0: there is none.
     pub(crate) fn entry_of(&self, node: NodeId) -> Revision {
         self.entries.get(&node).map_or(Revision(0), |(modified, _)| *modified)

@@ -123,9 +123,12 @@ impl Node {
         asked.filter(|node| self.can_be_given(now, pool, *node))
     }
 
-    /// Whether a pool can be given to a node: who gets one has to see its disks, and to be someone from whom all others may claim it.
+    /// Whether a pool can be given to a node: who gets one has to see its disks, and to be someone from whom all others may claim it. This one, which
+    /// opens it anew then, has to reach the store: the pool is stopped before the store says that it may be opened again.
     fn can_be_given(&self, now: BootTime, pool: PoolId, node: NodeId) -> bool {
-        self.is_up(now, node) && self.knows_all(node) && self.reach(node, pool) == Reach::Enough
+        let committed = || self.permit.last_committed().map(|at| at.after(self.timings.claim_after));
+        let is_heard = node != self.me || committed().is_some_and(|until| now < until);
+        is_heard && self.is_up(now, node) && self.knows_all(node) && self.reach(node, pool) == Reach::Enough
     }
 
     /// Whether the last beat of a member shows that it knows all others.
@@ -169,6 +172,12 @@ impl Node {
             Reach::Enough if candidates.is_empty() && self.may_take_again(pool) => {
                 Some(self.timings.restart_grace)
             }
+            // One that has failed once may not fail again, and there is nobody else: after those that have not.
+            Reach::Failed
+                if !self.is_up(now, self.me) && candidates.is_empty() && self.may_take_again(pool) =>
+            {
+                Some(3 * self.timings.restart_grace)
+            }
             _ if !self.is_up(now, self.me) => None,
             // A node that takes none, and can open it, goes first.
             Reach::Failed if self.others().any(|node| self.reach(node, pool) == Reach::Enough) => {
@@ -176,7 +185,8 @@ impl Node {
             }
             Reach::Enough | Reach::Failed => Some(after(candidates.len())),
             Reach::Part => Some(after(candidates.len()) + self.timings.blind_after),
-            Reach::Nothing => None,
+            // What its owner has said of its disks may be old, and what this node says of them, too.
+            Reach::Nothing => Some(after(candidates.len()) + 6 * self.timings.blind_after),
         }
     }
 
@@ -316,6 +326,8 @@ impl Node {
             }
             Purpose::Join => {
                 put(member, self.record.encode().ok());
+                // From the first moment on: a member that has not said it is taken for one that sees all disks.
+                put(self.own_path(Key::NodeSees), self.unsaid().and_then(|sees| sees.encode().ok()));
                 // Nobody has removed it meanwhile.
                 let entry = Condition::Modified(self.own_path(Key::Node), self.view.entry_of(self.me));
                 transaction.conditions.push(entry);
@@ -338,9 +350,6 @@ impl Node {
                 if let Some(to) = to {
                     let seen = self.view.members.get(&to).map(|seen| seen.modified).unwrap_or_default();
                     transaction.conditions.push(Condition::Modified(self.view.path(&Key::Member(to)), seen));
-                    // It sees what it saw when it was chosen.
-                    let sees = Condition::Modified(self.view.path(&Key::NodeSees(to)), self.view.sees_of(to));
-                    transaction.conditions.push(sees);
                 }
             }
             Purpose::Release { pool, epoch } => {

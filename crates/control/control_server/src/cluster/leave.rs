@@ -1,7 +1,7 @@
 //! Tokens for others, and leaving: what a member of a cluster is told about who belongs to it.
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
-use cluster_join::{check_leave, check_member, depart, last_beat, make_token, nodes, remove};
+use cluster_join::{check_leave, check_member, check_remove, depart, last_beat, make_token, nodes, remove};
 use cluster_store::keys::NodeId;
 use cluster_store::{ClusterStore, Range, Revision, StoreError};
 use cluster_store_etcd::EtcdStore;
@@ -139,19 +139,20 @@ impl Node {
                 .todo("`holdfast cluster leave` takes this node out of its cluster."));
         }
         let last = self.silent_since(&store, &identity, node, &entry.name).await?;
-        check_leave(&store, cluster, node).await.map_err(|error| self.with_pool_names(told(error)))?;
-        crate::node::confirm(&entry.name, confirmed, || self.told_of_removal(&entry.name))?;
+        check_remove(&store, cluster, node).await.map_err(|error| self.with_pool_names(told(error)))?;
+        crate::node::confirm(&entry.name, confirmed, || self.told_of_removal(node, &entry.name))?;
         remove(&store, cluster, node, last).await.map_err(|error| self.with_pool_names(told(error)))?;
         Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
     }
 
     /// What somebody has to know who removes a node.
-    fn told_of_removal(&self, name: &str) -> Vec<String> {
+    fn told_of_removal(&self, node: NodeId, name: &str) -> Vec<String> {
         let mut told = vec![format!(
             "Node {name} is taken out of the cluster for good; it can come back only by joining anew. It keeps the cluster's keys: wipe its data directory."
         )];
         let config = self.config_show(true);
-        let unserved = self.unowned(&config.pools.iter().map(|pool| pool.guid).collect::<Vec<_>>());
+        let all: Vec<Uuid> = config.pools.iter().map(|pool| pool.guid).collect();
+        let unserved = self.unowned(&all, node);
         let named =
             |guid: &Uuid| config.pools.iter().find(|pool| pool.guid == *guid).map(|pool| pool.name.as_str());
         let pools: Vec<&str> = unserved.iter().filter_map(named).collect();

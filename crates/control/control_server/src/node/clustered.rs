@@ -267,9 +267,10 @@ impl Node {
         timeout(COMES_WITHIN, coming).await.unwrap_or_else(late)
     }
 
-    /// Those of these pools that no node owns now, as far as is known.
-    pub(crate) fn unowned(&self, pools: &[Uuid]) -> Vec<Uuid> {
-        let owned = |pool: &Uuid| self.cluster.get().is_some_and(|of| of.owner_of(*pool).is_some());
+    /// Those of these pools that no node owns now but one that is gone, as far as is known.
+    pub(crate) fn unowned(&self, pools: &[Uuid], gone: cluster_store::keys::NodeId) -> Vec<Uuid> {
+        let owner = |pool: &Uuid| Some(self.cluster.get()?.owner_of(*pool)?.0);
+        let owned = |pool: &Uuid| owner(pool).is_some_and(|owner| owner != gone);
         pools.iter().copied().filter(|pool| !owned(pool)).collect()
     }
 
