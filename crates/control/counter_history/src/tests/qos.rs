@@ -97,3 +97,26 @@ fn of_very_many_flows_the_worst_are_kept_and_the_sum_of_all_is_right() {
     let bytes: u64 = world.files("").iter().map(|path| path.metadata().expect("there").len()).sum();
     assert!(bytes < 20 * 4 * 60, "{bytes} bytes for twenty steps of four things");
 }
+
+/// Six hours of minutes in which as many policies and flows as are kept read and write under limits all the time.
+#[test]
+fn thirty_days_of_busy_policies_and_flows_leave_room_for_other_things() {
+    let mut world = World::new((SECONDS, MINUTES));
+    let minutes = MINUTES.steps as u64;
+    for minute in 0..=minutes {
+        let thing = |kind, number: u64| {
+            let done = minute * (600_000 + number);
+            let mut thing = qos(kind, &format!("f{number:05}"), done, 5_000_000, Some(10_000));
+            thing.read = thing.write;
+            thing
+        };
+        let of = |kind| (0..100).map(move |number| thing(kind, number));
+        let items = of(CounterKind::QosPolicy).chain(of(CounterKind::QosFlow)).collect();
+        world.history.take(&look(1, 60 * minute, items), START + 60_000 * minute).expect("written");
+    }
+    world.history.close().expect("written");
+    let bytes: u64 = world.files("minutes-").iter().map(|path| path.metadata().expect("there").len()).sum();
+    let all = bytes * MINUTES.segments as u64;
+    assert!(all < 110 << 20, "{all} bytes in thirty days");
+    assert!(all > 80 << 20, "{all} bytes: the reckoning in lib.rs is out of date");
+}
