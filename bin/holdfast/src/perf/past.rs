@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::ValueEnum as _;
 use control_api::{CounterKind, History, HistoryStep, ObjectCounters, name_matches};
 
-use super::rates::{Rates, grown, mean, totals};
+use super::rates::{OTHERS, Rates, grown, mean, totals};
 use super::when::When;
 use super::{Args, Kind, Sample, as_json, csv, view};
 use crate::context::Context;
@@ -68,8 +68,6 @@ fn question(args: &Args, span: &Span, now: u64) -> Result<String, CliError> {
     Ok(query + "&kind=" + &kinds.join(","))
 }
 
-/// The sum of what is not kept by itself, as very much else did something.
-const OTHERS: &str = "_Others";
 /// Steps that are asked for where nobody says how long they are to be.
 const USUAL_STEPS: u64 = 240;
 

@@ -57,7 +57,7 @@ impl Step {
             if things.len() > most {
                 things.sort_by_key(|thing| std::cmp::Reverse(thing.values.work(kind)));
                 let mut values = Values::default();
-                things.split_off(most).iter().for_each(|thing| values.add(&thing.values));
+                things.split_off(most).iter().for_each(|thing| values.add(&thing.values, kind));
                 things.push(Thing { kind, name: OTHERS.to_owned(), values });
                 things.sort_by(|a, b| a.name.cmp(&b.name));
             }

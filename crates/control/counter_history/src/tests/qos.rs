@@ -69,6 +69,9 @@ fn limits_are_kept_as_they_were_over_restarts_and_changes() {
     let all = gold(0, 60, 60);
     let counted = all.steps[0].items[0].qos.expect("numbers of QoS");
     assert_eq!((counted.normalized, counted.max_iops), (25 * 500, None));
+    // A sum has none, also where it is of one policy only.
+    let sum = world.ask(&Query { sum: true, ..span(0, 10, 1) });
+    assert_eq!(limits(&sum), [None; 10]);
     // Limits alone take no room.
     let idle = world.ask(&Query { name: Some("idle".into()), ..span(0, 60, 1) });
     assert!(idle.steps.iter().all(|step| step.items.is_empty()));
@@ -94,6 +97,14 @@ fn of_very_many_flows_the_worst_are_kept_and_the_sum_of_all_is_right() {
     assert_eq!(names(&found.steps[0]), ["_Others", "f09997", "f09998", "f09999"]);
     let done: u64 = found.steps[0].items.iter().filter_map(|item| Some(item.qos?.normalized)).sum();
     assert_eq!(done, 1000 + 9999);
+    // Limits have no sum, neither of those that are not by themselves nor of all.
+    let most = |step: &HistoryStep| -> Vec<_> {
+        step.items.iter().map(|item| item.qos.expect("numbers of QoS").max_iops).collect()
+    };
+    assert_eq!(most(&found.steps[0]), [None, Some(9), Some(9), Some(9)]);
+    let sum = world.ask(&Query { sum: true, ..span(10, 20, 1) });
+    assert_eq!((names(&sum.steps[0]), most(&sum.steps[0])), (vec![TOTAL.to_owned()], vec![None]));
+    assert_eq!(sum.steps[0].items[0].qos.expect("numbers of QoS").normalized, 1000 + 9999);
     let bytes: u64 = world.files("").iter().map(|path| path.metadata().expect("there").len()).sum();
     assert!(bytes < 20 * 4 * 60, "{bytes} bytes for twenty steps of four things");
 }
