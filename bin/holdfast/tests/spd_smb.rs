@@ -128,6 +128,19 @@ fn live_counters_show_the_load() {
     }
     assert!((counter(&sample, "share", "Avg. Data Bytes/Request") - 4096.0).abs() < 1e-6, "{sample}");
     assert!(counter(&sample, "lun", "Disk Transfers/sec").abs() < 1e-9, "nobody uses it: {sample}");
+    // Policies and flows of QoS only for who asks for them.
+    let items = sample["items"].as_array().expect("items");
+    assert!(items.iter().all(|item| item["kind"] != "qos-flow" && item["kind"] != "qos-policy"), "{sample}");
+    let mut looks = 0;
+    loop {
+        let text = perf(&["--json", "--kind", "flow", "--samples", "1", "--interval", "0.5"]);
+        let sample: Value = serde_json::from_str(&text).expect("one line of JSON");
+        if counter(&sample, "qos-flow", "Normalized IOPS") > 0.0 {
+            break;
+        }
+        looks += 1;
+        assert!(looks < LOOKS, "no load in {sample}");
+    }
 
     let total = |kind: &str, name: &str| {
         let items = sample["items"].as_array().expect("items");

@@ -43,6 +43,8 @@ export const unused = (before: Limits | null | undefined): Rates => ({
 
 class Sampler {
   private before: Counters | null = null;
+  /** Whether the look before had policies and flows. */
+  private hadFlows = false;
   private listeners = new Set<() => void>();
   private wanted = new Map<string, number>([[CLIENTS, 1]]);
   private series = new Map<string, Series>([[CLIENTS, none()]]);
@@ -91,7 +93,9 @@ class Sampler {
     const began = performance.now();
     if (!document.hidden) {
       try {
-        this.take(await ask(api.GET("/v1/counters")));
+        // Policies and flows may be ten thousands, which the node has to describe: only a chart of one asks for them.
+        const flows = [...this.wanted.keys()].some(isOfQos);
+        this.take(await ask(api.GET("/v1/counters", { params: { query: { flows: flows ? "true" : undefined } } })), flows);
       } catch {
         // The node is away: status says so, and the chart has a gap.
         this.before = null;
@@ -103,9 +107,11 @@ class Sampler {
     this.timer = setTimeout(() => void this.look(), Math.max(1000 - took, took * 9));
   }
 
-  private take(now: Counters) {
+  private take(now: Counters, flows: boolean) {
     const before = this.before;
+    const haveFlows = flows && this.hadFlows;
     this.before = now;
+    this.hadFlows = flows;
     if (!before || before.process !== now.process) return;
     const seconds = (now.monotonic_ns - before.monotonic_ns) / 1e9;
     if (seconds <= 0) return;
@@ -124,7 +130,8 @@ class Sampler {
     this.latest = latest;
     const time = Date.now() / 1000;
     for (const key of this.wanted.keys()) {
-      const rates = latest.get(key) ?? (isOfQos(key) ? unused(this.seriesOf(key).qos.at(-1)) : undefined);
+      // What is not among all that there are did nothing. It may be wanted only since this look was asked for.
+      const rates = latest.get(key) ?? (isOfQos(key) && haveFlows ? unused(this.seriesOf(key).qos.at(-1)) : undefined);
       if (rates) this.series.set(key, append(this.seriesOf(key), time, rates));
     }
     this.version += 1;

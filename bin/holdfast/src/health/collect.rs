@@ -42,7 +42,7 @@ const ANSWERS: &[(&str, &str)] = &[
     ("qos-flows.json", "/qos/flows"),
     ("jobs.json", "/jobs"),
     ("audit.json", "/audit?limit=1000"),
-    ("counters.json", "/counters"),
+    ("counters.json", "/counters?flows=true"),
     ("inspect.json", "/inspect"),
 ];
 

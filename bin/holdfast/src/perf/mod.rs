@@ -26,14 +26,14 @@ const MAX_INTERVAL_SECONDS: f64 = 86_400.0;
 /// Shortest: what a person or a chart can follow, and nothing for the node.
 const MIN_INTERVAL_SECONDS: f64 = 0.1;
 
-/// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares, sessions, and of QoS policies and flows with
-/// their limits; processors.
+/// Live counters: operations, bytes, latency and queues of disks, spaces, volumes, LUNs, shares, sessions, and, if asked for, of QoS policies and
+/// flows with their limits; processors.
 ///
 /// On a terminal a table that is drawn anew with each sample, the busiest first. Elsewhere one sample as a table, or what --csv,
 /// --json and --samples ask for. With --from what was then: each second is kept for an hour, each minute for 30 days.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only things of this kind; may be given several times. Flows of QoS are shown only if asked for.
+    /// Only things of this kind; may be given several times. Policies and flows of QoS are shown only if asked for.
     #[arg(long, value_enum, value_delimiter = ',')]
     kind: Vec<Kind>,
     /// Only things whose names match; `*` stands for anything. `_Total` is the sum of all of a kind.
@@ -92,6 +92,10 @@ impl Kind {
             CounterKind::QosFlow => self == Self::Flow,
         }
     }
+
+    fn is_of_qos(self) -> bool {
+        self.is(CounterKind::QosPolicy) || self.is(CounterKind::QosFlow)
+    }
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -117,9 +121,13 @@ struct Sample {
 
 impl Args {
     fn wants(&self, object: &ObjectCounters) -> bool {
-        // What flows do their LUNs and shares do, too.
-        let is_usual = self.kind.is_empty() && object.kind != CounterKind::QosFlow;
-        is_usual || self.kind.iter().any(|kind| kind.is(object.kind))
+        self.kind.is_empty() || self.kind.iter().any(|kind| kind.is(object.kind))
+    }
+
+    /// Policies and flows are many, and to describe them is the work of a node that has thousands: only who asks for them has them. What they do
+    /// their LUNs and shares do, too.
+    fn wants_flows(&self) -> bool {
+        self.kind.iter().any(|kind| kind.is_of_qos())
     }
 
     fn wants_name(&self, name: &str) -> bool {
@@ -127,7 +135,8 @@ impl Args {
     }
 
     async fn look(&self, context: &Context) -> Result<Counters, ClientError> {
-        let mut counters: Counters = context.client.get("/counters").await?;
+        let question = if self.wants_flows() { "/counters?flows=true" } else { "/counters" };
+        let mut counters: Counters = context.client.get(question).await?;
         counters.items.retain(|object| self.wants(object));
         Ok(counters)
     }

@@ -96,6 +96,8 @@ pub(crate) struct QosRates {
 
 /// The name of the sum of all things of a kind.
 pub(crate) const TOTAL: &str = "_Total";
+/// The name of the sum of what the history does not keep by itself, as very much else did something.
+pub(crate) const OTHERS: &str = "_Others";
 
 /// What a thing did between two looks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -182,9 +184,7 @@ pub(crate) fn totals(rates: &[Rates]) -> Vec<Rates> {
         sum.size += each.size;
         sum.qos.normalized += each.qos.normalized;
         sum.qos.held += each.qos.held;
-        sum.qos.min_iops += each.qos.min_iops;
-        sum.qos.max_iops += each.qos.max_iops;
-        sum.qos.max_bandwidth += each.qos.max_bandwidth;
+        // Limits have no sum: several flows may have one together, and an aggregated policy has one for all of its disks.
     }
     let named = |(kind, (count, sum)): (CounterKind, (f64, Rates))| {
         let processor = sum.processor.over(count);
@@ -382,11 +382,15 @@ mod tests {
             "a step in which nothing was done has no limits: {mean:?}"
         );
         let sum = &totals(&[now.clone(), later])[0];
-        assert!((sum.qos.max_iops - 1300.0).abs() < 1e-9);
+        assert!((sum.qos.normalized - 150.0).abs() < 1e-9, "{sum:?}");
+        assert!(sum.qos.max_iops.abs() < 1e-9, "limits of several have no sum: {sum:?}");
         assert_eq!(
             super::super::view::qos_line(&now),
             "qos-policy gold: 100 normalised IOPS (at most 500 IOPS), held back 3.000 ms a request"
         );
+        let others = Rates { name: OTHERS.to_owned(), ..sum.clone() };
+        let line = super::super::view::qos_line(&others);
+        assert!(line.contains("(each with limits of its own)"), "{line}");
     }
 
     #[test]

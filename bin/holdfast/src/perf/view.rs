@@ -2,7 +2,7 @@
 
 use control_api::CounterKind;
 
-use super::rates::{OperationRates, QosRates, Rates, TOTAL};
+use super::rates::{OTHERS, OperationRates, QosRates, Rates, TOTAL};
 use super::{Sample, names};
 use crate::table::{Table, word};
 use crate::units::{bytes, time};
@@ -49,7 +49,11 @@ pub(super) fn qos_line(rates: &Rates) -> String {
         (max_bandwidth > 0.0).then(|| format!("at most {}/s", volume(max_bandwidth))),
     ];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
-    let limits = if limits.is_empty() { "no limits".to_owned() } else { limits.join(", ") };
+    let limits = match limits.as_slice() {
+        [] if rates.name == OTHERS => "each with limits of its own".to_owned(),
+        [] => "no limits".to_owned(),
+        limits => limits.join(", "),
+    };
     format!(
         "{} {}: {} normalised IOPS ({limits}), held back {:.3} ms a request",
         word(&rates.kind),

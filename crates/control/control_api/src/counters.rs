@@ -135,6 +135,15 @@ impl ObjectCounters {
     }
 }
 
+/// Which counters are asked for, in the query of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CountersQuery {
+    /// With QoS policies and flows, which may be very many: what a policy did is the sum of what its flows did.
+    #[serde(default)]
+    pub flows: bool,
+}
+
 /// All counters of a node at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Counters {

@@ -103,7 +103,7 @@ pub use config_check::{
 pub use config_diff::REDACTED;
 pub use config_parts::{LocalConfig, LocalHttp, LocalSmb, SharedConfig, SharedHttp, SharedSmb};
 pub use counters::{
-    CounterKind, Counters, ObjectCounters, OperationCounters, ProcessorCounters, QosCounters,
+    CounterKind, Counters, CountersQuery, ObjectCounters, OperationCounters, ProcessorCounters, QosCounters,
 };
 pub use disk::{Disk, DiskState, DiskUpdate, IoCounters, MediaType, RescanReport};
 pub use disk_select::DiskSelect;

@@ -164,12 +164,15 @@ const CORE: &[Route] = &[
         "The node at a glance: is all data as redundant as promised?",
         json::<Status>(),
     ),
-    get(
-        Viewer,
-        "/counters",
-        "counters",
-        "Raw counters of everything that does I/O: differences of two answers are rates.",
-        json::<Counters>(),
+    with_query(
+        get(
+            Viewer,
+            "/counters",
+            "counters",
+            "Raw counters of everything that does I/O, of QoS policies and flows with flows=true: differences of two answers are rates.",
+            json::<Counters>(),
+        ),
+        &["flows"],
     ),
     with_query(
         get(

@@ -55,6 +55,7 @@ async fn every_error_is_a_problem() {
         ("GET", "/v1/pools/p", "", 404, "not-found"),
         ("GET", "/v1/jobs/999", "", 404, "not-found"),
         ("GET", "/v1/jobs/x", "", 400, "invalid-request"),
+        ("GET", "/v1/counters?flows=perhaps", "", 400, "invalid-request"),
         ("POST", "/v1/pools", "{", 400, "invalid-request"),
         ("POST", "/v1/pools", "{\"name\":\"p\",\"disks\":[],\"extra\":1}", 400, "invalid-request"),
         ("POST", "/v1/targets", "{\"name\":\"not an iqn\"}", 400, "invalid-request"),

@@ -75,7 +75,7 @@ async fn ten_thousand_policies_are_in_use_and_no_more() {
     assert_eq!(named(&all, "p5000")["max_iops"], 77);
     assert!(all.iter().all(|policy| policy["name"] != "p9999"));
     // What nobody uses is not counted: looks each second stay small.
-    let counters = get(&node, "/v1/counters").await.to_string();
+    let counters = get(&node, "/v1/counters?flows=true").await.to_string();
     assert!(!counters.contains("qos-policy"), "{counters}");
     let (done, _) = ask(&node, "GET", "/v1/qos/policies/more", "").await;
     assert!(done);

@@ -7,9 +7,13 @@
 //! ```
 //! What did nothing takes no room. A step stores the busiest things of each kind by themselves, the others as one sum, and the
 //! oldest segments go when there are too many or they have too many bytes: the size is bounded whatever a node serves, and a very large one
-//! remembers less far back. Of QoS policies and flows, which may be very many, only those that were held back for longest are by themselves, a
-//! hundred in a second and fifty in a minute: were that many busy all the time they would take 30 MiB of the seconds' room, and 100 to 200 MiB of
-//! the minutes'. Limits are what they were at the end of a step. Nothing is flushed: a power cut may take the last seconds, and what it left half is not believed.
+//! remembers less far back. Nothing is flushed: a power cut may take the last seconds, and what it left half is not believed.
+//!
+//! Of QoS policies and flows, which may be very many, only those that were held back for longest are by themselves: fifty of each in a second and
+//! twenty-five in a minute. One that reads and writes under limits takes some 50 bytes of a step, where another thing takes some 30. Were that
+//! many busy all the time, they would take 2 × 50 × 3600 × 50 bytes, 17 MiB, of the seconds' room and 2 × 25 × 43,200 × 50 bytes, 103 MiB, of the
+//! minutes'; what is left holds 140 other things that are always busy in the seconds, and 45 in the minutes, before the oldest goes early. Limits are what they were
+//! at the end of a step; where things are added up there are none.
 //!
 //! Steps have the time of a clock that may be set, and their length by one that nobody sets: rates are right whatever happened
 //! to the former. Files that cannot be used are set aside by name, and the history goes on without them.
@@ -34,12 +38,15 @@ pub use query::{Found, Query, QueryError, Snapshot, TOTAL};
 pub use step::OTHERS;
 use step::{Looks, Step};
 
-/// An hour of seconds, in at most 64 MiB.
+/// An hour of seconds, in at most 32 MiB.
 pub const SECONDS: Limits =
-    Limits { seconds: 1, steps: 600, segments: 6, bytes: 64 << 20, things: 500, flows: 100 };
-/// Thirty days of minutes, in at most 256 MiB.
+    Limits { seconds: 1, steps: 600, segments: 6, bytes: 32 << 20, things: 500, flows: 50 };
+/// Thirty days of minutes, in at most 160 MiB.
 pub const MINUTES: Limits =
-    Limits { seconds: 60, steps: 360, segments: 120, bytes: 256 << 20, things: 200, flows: 50 };
+    Limits { seconds: 60, steps: 360, segments: 120, bytes: 160 << 20, things: 200, flows: 25 };
+/// The minute that is not over takes so many times the policies and flows of each second that it will keep: of one that is kept nothing is among the
+/// others but what it did in seconds in which more than these were held back for longer.
+const SPARE: usize = 4;
 /// Seconds are put on their file ten at a time.
 const WRITE_EVERY: u32 = 10;
 
@@ -80,12 +87,15 @@ impl CounterHistory {
     /// # Errors
     /// When the files cannot be written. What is not written then is tried again with later looks, up to a limit.
     pub fn take(&mut self, now: &Counters, wall_ms: u64) -> io::Result<()> {
-        let Some(step) = self.looks.step(now, wall_ms) else { return Ok(()) };
+        let Some(mut step) = self.looks.step(now, wall_ms) else { return Ok(()) };
+        // Far more policies and flows may come and go in a minute than are there in any of its seconds.
+        let flows = self.minutes.limits.flows.saturating_mul(SPARE).max(self.seconds.limits.flows);
+        step.keep_busiest(usize::MAX, flows);
         let minute_ms = u64::from(self.minutes.limits.seconds) * 1000;
         let minute_of = |step: &Step| step.wall_ms.saturating_sub(1) / minute_ms;
         let ended = self.minute.take_if(|minute| minute_of(minute) != minute_of(&step));
         match &mut self.minute {
-            Some(minute) => minute.then(&step),
+            Some(minute) => minute.then(step.clone()),
             None => self.minute = Some(step.clone()),
         }
         self.seconds.add(step);

@@ -1,6 +1,7 @@
 //! Reading: steps of a span, made longer as asked, of the things that are asked for.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::io::Read as _;
 
@@ -172,7 +173,13 @@ fn collect(
         let mut now: BTreeMap<&(CounterKind, String), Values> = BTreeMap::new();
         for (number, values) in &frame.things {
             if let Some(Some(thing)) = wanted.get(*number) {
-                now.entry(thing).or_default().add(values);
+                match now.entry(thing) {
+                    // A thing by itself keeps its limits.
+                    Entry::Vacant(first) if !query.sum => {
+                        first.insert(*values);
+                    }
+                    sum => sum.or_default().add(values, thing.0),
+                }
             }
         }
         for (thing, values) in now {

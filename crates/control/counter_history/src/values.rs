@@ -156,10 +156,11 @@ impl Values {
         self.0.iter().take(counted).all(|value| *value == 0)
     }
 
-    /// Adds what another thing did in the same time.
-    pub(crate) fn add(&mut self, other: &Self) {
-        for (sum, value) in self.0.iter_mut().zip(other.0) {
-            *sum = sum.saturating_add(value);
+    /// Adds what another thing of the kind did in the same time. Limits of several policies or flows have no sum: they may hold for one and the same
+    /// disk, or for all together. The sum has none.
+    pub(crate) fn add(&mut self, other: &Self, kind: CounterKind) {
+        for (place, (sum, value)) in self.0.iter_mut().zip(other.0).enumerate() {
+            *sum = if place >= GAUGES && is_of_qos(kind) { 0 } else { sum.saturating_add(value) };
         }
     }
 

@@ -110,7 +110,6 @@ fn sample_of(flow: &Flow, state: FlowState, at: u64) -> Sample {
 
 /// A flow with what holds for it and what it has done.
 struct Seen {
-    disk: DiskName,
     asked: Asked,
     rule: Rule,
     class: ClassId,
@@ -132,15 +131,16 @@ impl Gate {
         }
     }
 
+    /// All flows. Nothing is copied of their names: requests wait for the lock meanwhile.
     fn see(&self) -> Vec<Seen> {
         let state = self.state.lock();
         let mut seen = Vec::new();
-        for (name, known) in &state.disks {
+        for known in state.disks.values() {
             let class = state.class_of(known.own, known.rule);
             for flow in known.flows.values().filter_map(Weak::upgrade) {
                 let counted = state.scheduler.flow(flow.id).unwrap_or_default();
                 let asked = known.asked;
-                seen.push(Seen { disk: name.clone(), asked, rule: known.rule, class, state: counted, flow });
+                seen.push(Seen { asked, rule: known.rule, class, state: counted, flow });
             }
         }
         seen
@@ -219,8 +219,8 @@ impl Flow {
                 None => return Standing { terms: Terms::default(), status: FlowStatus::Ok, unit_bytes: 0 },
             };
             let counted = state.scheduler.flow(self.id).unwrap_or_default();
-            let (disk, class) = (name.clone(), state.class_of(own, rule));
-            let seen = Seen { disk, asked, rule, class, state: counted, flow: self.clone() };
+            let class = state.class_of(own, rule);
+            let seen = Seen { asked, rule, class, state: counted, flow: self.clone() };
             let slowdown = state.scheduler.learnt().slowdown_permille;
             (seen, state.rules.misses(name, asked), state.scheduler.settings().unit_bytes, slowdown)
         };
@@ -232,7 +232,7 @@ impl Flow {
                 let all = gate
                     .flows()
                     .into_iter()
-                    .find(|flow| flow.disk == seen.disk && flow.client == self.client());
+                    .find(|flow| flow.disk == *self.disk_name() && flow.client == self.client());
                 all.map_or_else(|| alone(&seen), |flow| flow.measured)
             }
             _ => alone(&seen),
@@ -270,7 +270,7 @@ fn report(seen: &Seen, now: u64, slowdown: u64) -> FlowReport {
         write_nanos: after.disk_nanos - read_nanos,
     };
     FlowReport {
-        disk: seen.disk.clone(),
+        disk: seen.flow.disk_name().clone(),
         asked: seen.asked,
         client: seen.flow.client().to_owned(),
         window_nanos: window,

@@ -8,11 +8,11 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use control_api::{
-    AddDisk, CacheUpdate, CheckRequest, ConfigRequest, Confirm, DiskSelect, DiskUpdate, FaultRequest,
-    FileClone, FileCreate, FileProvision, FileRename, GroupConfig, GroupUpdate, HistoryQuery, IscsiUpdate,
-    List, LogCreate, LunCreate, LunForget, LunMap, LunUpdate, PoolCreate, PoolImport, PoolUpdate,
-    PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate, VolumeRename,
-    VolumeUpdate,
+    AddDisk, CacheUpdate, CheckRequest, ConfigRequest, Confirm, CountersQuery, DiskSelect, DiskUpdate,
+    FaultRequest, FileClone, FileCreate, FileProvision, FileRename, GroupConfig, GroupUpdate, HistoryQuery,
+    IscsiUpdate, List, LogCreate, LunCreate, LunForget, LunMap, LunUpdate, PoolCreate, PoolImport,
+    PoolUpdate, PortalConfig, Rebalance, RemoveDisk, ReplaceDisk, TargetConfig, TargetUpdate, VolumeCreate,
+    VolumeRename, VolumeUpdate,
 };
 use serde::Deserialize;
 
@@ -82,7 +82,9 @@ pub(crate) fn handler(id: &str, filter: MethodFilter) -> Option<MethodRouter<Arc
         "openapi" => handle(f, async || Json(control_api::openapi::document())),
         "status" => handle(f, async |State(n): S| answer(n.status().await)),
         "inspect" => handle(f, async |State(n): S| answer(n.inspect().await)),
-        "counters" => handle(f, async |State(n): S| Json(n.counters())),
+        "counters" => {
+            handle(f, async |State(n): S, Params(q): Params<CountersQuery>| Json(n.counters(q.flows)))
+        }
         "history" => {
             handle(f, async |State(n): S, Params(q): Params<HistoryQuery>| answer(n.history(q).await))
         }

@@ -74,7 +74,7 @@ impl Node {
         }
         shares(&mut text, &self.share_list().await?);
         sessions(&mut text, &self.session_list().await?);
-        operations(&mut text, &self.counters());
+        operations(&mut text, &self.counters(false));
         self.flows(&mut text);
         let http = self.http_show();
         text.gauge(

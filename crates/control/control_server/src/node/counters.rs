@@ -58,8 +58,9 @@ fn session(session: Session) -> ObjectCounters {
 }
 
 impl Node {
-    /// All counters now. Waits for no shard and no disk: whoever looks each second disturbs nobody.
-    pub fn counters(&self) -> Counters {
+    /// All counters now; `flows`: with QoS policies and flows. Waits for no shard and no disk: whoever looks each second disturbs nobody. Flows
+    /// may be ten thousands, each of which has to be looked at and named: they are for who needs them.
+    pub fn counters(&self, flows: bool) -> Counters {
         let since_start = self.clock.now().since(self.started);
         let mut items = Vec::new();
         let shares: Vec<String> =
@@ -97,7 +98,9 @@ impl Node {
         let sessions = self.backends.smb.sessions().into_iter().chain(self.backends.iscsi.sessions());
         items.extend(sessions.map(session));
         items.extend(super::processors::processors());
-        items.extend(self.qos_counters());
+        if flows {
+            items.extend(self.qos_counters());
+        }
         Counters {
             node: self.name(),
             process: std::process::id(),

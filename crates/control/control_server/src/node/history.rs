@@ -39,7 +39,7 @@ impl Node {
             let node = self.clone();
             let look = move || {
                 node.watch_background();
-                node.past.take(&node.counters(), node.wall_ms(), stops)
+                node.past.take(&node.counters(true), node.wall_ms(), stops)
             };
             match spawn_blocking(look).await {
                 Ok(Err(error)) if !failed => {
