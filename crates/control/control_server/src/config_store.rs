@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
 use crate::cluster::config::{Fate, Written};
-use crate::cluster::{ConfigSeal, config, removed};
+use crate::cluster::{ConfigSeal, Removal, config, removed};
 use crate::data_dir::replace_file;
 
 /// Largest configuration file that is read, in bytes: 65,536 LUNs take about 30 MB.
@@ -52,15 +52,15 @@ struct Shared {
     cluster: ClusterName,
     seal: ConfigSeal,
     runtime: Handle,
-    /// The cluster has removed this node: what is shared is not this node's any more.
-    ended: AtomicBool,
+    /// When the cluster has removed this node, what is shared is not this node's any more.
+    removal: Removal,
     /// That of the configuration in memory.
     head: Mutex<Option<(Revision, ConfigHead)>>,
 }
 
 impl Shared {
     fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.removal.is_so()
     }
 }
 
@@ -147,29 +147,17 @@ impl ConfigStore {
         }
     }
 
-    /// From now on the shared part is in a store. To be called before the node begins.
+    /// From now on the shared part is in a store. To be called before the node begins. When the cluster has removed this node, nothing of what is
+    /// shared is taken up or changed any more; what is this node's own is.
     pub(crate) fn share(
         &self,
         store: Arc<dyn ClusterStore>,
         cluster: ClusterName,
         seal: ConfigSeal,
         runtime: Handle,
+        removal: Removal,
     ) {
-        let _ = self.shared.set(Shared {
-            store,
-            cluster,
-            seal,
-            runtime,
-            ended: AtomicBool::new(false),
-            head: Mutex::default(),
-        });
-    }
-
-    /// The cluster has removed this node: nothing of what is shared is taken up or changed from now on. What is this node's own is.
-    pub(crate) fn end_sharing(&self) {
-        if let Some(shared) = self.shared.get() {
-            shared.ended.store(true, Ordering::Release);
-        }
+        let _ = self.shared.set(Shared { store, cluster, seal, runtime, removal, head: Mutex::default() });
     }
 
     /// Takes up what other nodes have changed. The first node of a cluster gives what it has. Blocks as [`Self::change`] does.
@@ -424,7 +412,7 @@ mod tests {
         let node = |file: &str| {
             let store = ConfigStore::open(dir.path().join(file)).expect("empty");
             let seal = ConfigSeal::new(b"secret", &name);
-            store.share(there.clone(), name.clone(), seal, Handle::current());
+            store.share(there.clone(), name.clone(), seal, Handle::current(), Removal::default());
             store.catch_up().expect("readable");
             store
         };

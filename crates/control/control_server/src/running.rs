@@ -158,7 +158,7 @@ impl Running {
         let config = ConfigStore::open(data.join("config.toml"))?;
         if let Some(place) = &place {
             let (store, name) = (place.store().clone(), place.name().clone());
-            config.share(store, name, place.config_seal(), Handle::current());
+            config.share(store, name, place.config_seal(), Handle::current(), place.removal());
             // What was known last is gone on with.
             if let Err(problem) = config.catch_up() {
                 tracing::warn!(%problem, "the node begins with the configuration that it knew last");

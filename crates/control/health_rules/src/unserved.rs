@@ -95,7 +95,7 @@ fn whereabouts(cluster: &ClusterStatus, pool: &ClusterPool, reason: Option<&str>
         (_, _, Some(from), None) if taken => format!("is on its way from {from} to another node"),
         (_, _, None, None) if taken => "has no node now, and is on its way to one".to_owned(),
         _ if pool.can_serve.as_ref().is_some_and(Vec::is_empty) => {
-            "has no node now, as none sees enough of its disks".to_owned()
+            "has no node now, as none can open it".to_owned()
         }
         _ => "has no node now, and none can take it".to_owned(),
     }
@@ -119,7 +119,7 @@ fn is_on_its_way(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
     !is_late && comes && pool.reason.is_none() && pool.with_away.is_empty()
 }
 
-/// Whether the process that had the pool has ended, and its node has begun anew: it takes the pool back as soon as it sees enough of it.
+/// Whether the process that had the pool has ended, and its node has begun anew: it takes the pool back as soon as it can open it.
 fn is_started_again(cluster: &ClusterStatus, pool: &ClusterPool) -> bool {
     let is_owner = |node: &control_api::ClusterMember| pool.owner.as_ref() == Some(&node.name);
     let is_there = |node: &control_api::ClusterMember| node.state > ClusterMemberState::Silent;

@@ -1,7 +1,9 @@
 //! Tokens for others, and leaving: what a member of a cluster is told about who belongs to it.
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
-use cluster_join::{check_leave, check_member, check_remove, depart, last_beat, make_token, nodes, remove};
+use cluster_join::{
+    Standing, check_leave, check_member, check_remove, depart, last_beat, make_token, nodes, remove, standing,
+};
 use cluster_store::keys::NodeId;
 use cluster_store::{ClusterStore, Range, Revision, StoreError};
 use cluster_store_etcd::EtcdStore;
@@ -11,7 +13,7 @@ use uuid::Uuid;
 use super::init::place_of;
 use super::membership::store_here as etcd_store;
 use super::order::{self, Place};
-use super::told::told;
+use super::told::{removed, told};
 use crate::node::Node;
 
 /// A node that was removed asks etcd for so long to forget it, and goes then.
@@ -20,11 +22,27 @@ const FINISHED_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 const SILENT: std::time::Duration = std::time::Duration::from_secs(5);
 
 impl Node {
-    /// This node's identity and its cluster's store.
+    /// This node's identity and its cluster's store, for what only a member may do.
+    ///
+    /// # Errors
+    /// When it is on its own, the cluster has removed it, or etcd does not answer.
+    async fn as_member(&self) -> Result<(ClusterIdentity, EtcdStore), Problem> {
+        let is_removed = || self.place().is_some_and(|place| place.is_removed());
+        if is_removed() {
+            return Err(removed());
+        }
+        let (identity, store) = self.own_place().await?;
+        // It may not have heard of it yet.
+        let record = &identity.record;
+        let standing = standing(&store, &record.cluster, record.node).await.map_err(told)?;
+        if standing == Standing::Removed || is_removed() { Err(removed()) } else { Ok((identity, store)) }
+    }
+
+    /// This node's identity and its cluster's store, also where the cluster has removed it.
     ///
     /// # Errors
     /// When it is on its own.
-    async fn as_member(&self) -> Result<(ClusterIdentity, EtcdStore), Problem> {
+    async fn own_place(&self) -> Result<(ClusterIdentity, EtcdStore), Problem> {
         let folder = self.data_dir().join(CLUSTER_DIR);
         let loaded = tokio::task::spawn_blocking(move || ClusterIdentity::load(&folder)).await;
         let loaded = loaded.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
@@ -75,7 +93,7 @@ impl Node {
     /// When it owns pools, is the last one, or etcd does not answer. The node takes part as before, after a restart where it had stopped.
     pub(crate) async fn cluster_leave(&self) -> Result<ClusterPlace, Problem> {
         let preparing = self.changing().begin()?;
-        let (identity, store) = self.as_member().await?;
+        let (identity, store) = self.own_place().await?;
         let record = &identity.record;
         if self.place().is_some_and(|place| place.is_removed()) {
             self.leave_service().await;

@@ -32,6 +32,7 @@ pub(crate) mod order;
 mod orders;
 pub(crate) mod part;
 mod paths;
+mod removal;
 mod seal;
 mod show;
 mod sight;
@@ -45,7 +46,6 @@ mod volume_names;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -74,6 +74,7 @@ pub(crate) use membership::{load, refuse_offline};
 pub use mode::NodeMode;
 pub use order::{Carried, ChangeOver, START_AGAIN};
 pub(crate) use orders::{By, Obeys};
+pub(crate) use removal::Removal;
 pub(crate) use seal::ConfigSeal;
 pub(crate) use show::Read;
 pub(crate) use told::removed;
@@ -128,8 +129,8 @@ pub(crate) struct Cluster {
     status: OnceLock<watch::Receiver<Status>>,
     /// What nodes are called, also those that are away by now.
     names: Mutex<BTreeMap<NodeId, String>>,
-    /// That the cluster has removed this node, as it was found out when it was to take part, or since.
-    removed: AtomicBool,
+    /// Whether the cluster has removed this node.
+    removal: Removal,
     following: OnceLock<[JoinHandle<()>; 10]>,
     /// By what pools know this node, and that the cluster does.
     known_as: OnceLock<Uuid>,
@@ -148,6 +149,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// The place that a membership gives. Nothing runs yet.
     pub(crate) fn new(of: &Membership) -> Arc<Self> {
+        let removal = Removal::default();
+        // Known from an earlier life: nothing is changed before the node finds that it may not take part.
+        if of.incarnations.was_removed(&of.cluster, of.node) {
+            removal.note();
+        }
         Arc::new(Self {
             name: of.cluster.clone(),
             me: of.node,
@@ -166,7 +172,7 @@ impl Cluster {
             runtime: Mutex::new(None),
             status: OnceLock::new(),
             names: Mutex::new(BTreeMap::from([(of.node, of.name.clone())])),
-            removed: AtomicBool::new(false),
+            removal,
             following: OnceLock::new(),
             known_as: OnceLock::new(),
             is_written: OnceCell::new(),
@@ -215,18 +221,24 @@ impl Cluster {
 
     /// Has these users in common with the other nodes from now on.
     pub(crate) fn share_users(&self, users: &Users) {
-        let place = UsersInStore::new(self.store.clone(), &self.name, Handle::current());
+        let place =
+            UsersInStore::new(self.store.clone(), &self.name, Handle::current(), self.removal.clone());
         users.share(self.users_key.clone(), Arc::new(place));
     }
 
     /// Whether the cluster has removed this node: it has nothing of the cluster any more, and is asked for nothing of it.
     pub(crate) fn is_removed(&self) -> bool {
-        self.removed.load(Ordering::Acquire) || self.status.get().is_some_and(|told| told.borrow().removed)
+        self.removal.is_so()
     }
 
     /// The cluster has removed this node.
     pub(crate) fn note_removed(&self) {
-        self.removed.store(true, Ordering::Release);
+        self.removal.note();
+    }
+
+    /// What says whether the cluster has removed this node.
+    pub(crate) fn removal(&self) -> Removal {
+        self.removal.clone()
     }
 
     /// What is shared.
@@ -279,6 +291,7 @@ impl Cluster {
         let running = ClusterNode::start(options, of.store, driver, &place)
             .map_err(|error| Problem::new(Code::Io, error.to_string()))?;
         let status = running.status();
+        self.removal.follow(status.clone());
         *self.running.write().await = Some(running);
         *self.runtime.lock() = of.runtime;
         let _ = self.status.set(status.clone());

@@ -258,11 +258,6 @@ impl Cluster {
         seen.node == self.me || seen.beat.is_some_and(|at| boot_time().since(at) <= late)
     }
 
-    /// Whether another node could take a pool now, as far as is known here.
-    pub(crate) fn has_taker(&self) -> bool {
-        self.now().members.iter().any(|seen| seen.node != self.me && self.takes(seen))
-    }
-
     fn away(&self, node: NodeId) -> ClusterMember {
         ClusterMember {
             name: self.name_of(node),

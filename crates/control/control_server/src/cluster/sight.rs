@@ -1,4 +1,4 @@
-//! Which nodes see enough of a pool's disks to serve it: what this node says of its own, and what it knows of all.
+//! Which nodes can open a pool by what they see of its disks: what this node says of its own, and what it knows of all.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const SAID_MOST: u32 = 5;
 pub(super) struct Takers {
     /// Nodes that are heard of and can open it, paused ones as well.
     pub(super) can: Vec<NodeId>,
-    /// Nodes that are not heard of, and had disks of it that no other node sees, where nobody can open it.
+    /// Nodes that are not heard of, and had disks of it that no other node sees, where nobody sees enough of them.
     pub(super) with_away: Vec<NodeId>,
 }
 
@@ -29,13 +29,20 @@ fn takers(of: &PoolSight, is_heard: impl Fn(NodeId) -> bool) -> Takers {
     let can = of.nodes.iter().filter(is_there).filter(|seen| seen.is_enough && !seen.has_failed);
     let can: Vec<NodeId> = can.map(|seen| seen.node).collect();
     let mut with_away = Vec::new();
-    if can.is_empty() {
+    // Where a node sees enough and could not open it all the same, it is not for want of disks.
+    if !of.nodes.iter().filter(is_there).any(|seen| seen.is_enough) {
         let there: BTreeSet<&Uuid> = of.nodes.iter().filter(is_there).flat_map(|seen| &seen.voters).collect();
         let has_more = |seen: &&NodeSight| seen.voters.iter().any(|disk| !there.contains(disk));
         let away = of.nodes.iter().filter(|seen| !is_heard(seen.node)).filter(has_more);
         with_away.extend(away.map(|seen| seen.node));
     }
     Takers { can, with_away }
+}
+
+/// Those of these disks that another node than this one sees, or saw last.
+fn seen_by_others(of: &PoolSight, me: NodeId, disks: &BTreeSet<Uuid>) -> BTreeSet<Uuid> {
+    let others = of.nodes.iter().filter(|seen| seen.node != me);
+    others.flat_map(|seen| seen.voters.intersection(disks)).copied().collect()
 }
 
 impl Cluster {
@@ -92,6 +99,22 @@ impl Cluster {
         Some(told)
     }
 
+    /// Whether a node is another one than this owner and takes pools now, as far as is known.
+    fn may_take(&self, now: &Status, owner: NodeId, node: NodeId) -> bool {
+        node != owner && now.members.iter().any(|seen| seen.node == node && self.takes(seen))
+    }
+
+    /// Whether another node could take this pool of this node now, as far as is known here.
+    pub(crate) fn has_taker(&self, pool: Uuid) -> bool {
+        let now = self.now();
+        let can = match self.takers_of(&now, pool) {
+            Some(takers) => takers.can,
+            // Any may see its disks.
+            None => now.members.iter().map(|seen| seen.node).collect(),
+        };
+        can.into_iter().any(|node| self.may_take(&now, self.me, node))
+    }
+
     /// Whether a member takes pools now, as far as is known.
     pub(super) fn takes(&self, seen: &MemberState) -> bool {
         let open = seen.member.as_ref().is_some_and(|member| !member.paused && !member.draining);
@@ -135,14 +158,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// Those of these disks of a pool that some other node sees, or saw last, as far as is known: disks that decide its metadata.
+    pub(crate) fn seen_by_others(&self, pool: Uuid, disks: &BTreeSet<Uuid>) -> BTreeSet<Uuid> {
+        let now = self.now();
+        let of = now.sights.iter().find(|of| of.pool.0 == pool);
+        of.map(|of| seen_by_others(of, self.me, disks)).unwrap_or_default()
+    }
+
     /// Those pools of a node that no other one could take now because of their disks.
     pub(crate) fn only_at(&self, owner: NodeId) -> Vec<Uuid> {
         let now = self.now();
-        let is_taker = |node: &NodeId| {
-            *node != owner && now.members.iter().any(|seen| seen.node == *node && self.takes(seen))
+        let only = |pool: &Uuid| {
+            let can = self.takers_of(&now, *pool);
+            can.is_some_and(|takers| !takers.can.iter().any(|node| self.may_take(&now, owner, *node)))
         };
-        let only =
-            |pool: &Uuid| self.takers_of(&now, *pool).is_some_and(|takers| !takers.can.iter().any(is_taker));
         let own = |pool: &Uuid| Self::owner_in(&now, *pool) == Some(owner);
         now.owners.iter().map(|(pool, _)| pool.0).filter(own).filter(only).collect()
     }

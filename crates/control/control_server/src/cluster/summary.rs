@@ -58,9 +58,7 @@ fn of_node(of: &ClusterStatus, node: &ClusterMember) -> String {
         ClusterMemberState::Draining if !stay.is_empty() => {
             let gives = if go.is_empty() { "is drained" } else { "gives its pools away" };
             let kept = names(stay.iter().map(|pool| pool.name.as_str()));
-            format!(
-                "Node {name} {gives}, and keeps {kept}: no node that takes pools sees enough of the disks."
-            )
+            format!("Node {name} {gives}, and keeps {kept}: no node that takes pools can open it.")
         }
         ClusterMemberState::Draining => format!("Node {name} gives its pools away; it {what}."),
         ClusterMemberState::Silent => format!("Node {name} is not heard of; it {what}."),
@@ -68,7 +66,7 @@ fn of_node(of: &ClusterStatus, node: &ClusterMember) -> String {
     }
 }
 
-/// Whether a node that takes pools, other than its owner, sees enough of a pool's disks, as far as is known.
+/// Whether a node that takes pools, other than its owner, can open a pool, as far as is known.
 fn has_other_taker(of: &ClusterStatus, pool: &ClusterPool) -> bool {
     let Some(can) = &pool.can_serve else { return true };
     let takes = |name: &String| {
@@ -110,14 +108,14 @@ fn of_loss(of: &ClusterStatus, runs_etcd: bool) -> String {
     }
 }
 
-/// Pools that are lost to their clients with their node, as no other one sees their disks.
+/// Pools that are lost to their clients with their node, as no other one can open them.
 fn of_pools_without_others(of: &ClusterStatus) -> Vec<String> {
     if of.nodes.iter().filter(|node| node.state > ClusterMemberState::Silent).count() < 2 {
         return Vec::new();
     }
     let told = |pool: &ClusterPool| match (pool.can_serve.as_deref()?, pool.owner.as_ref()?) {
         ([only], owner) if only == owner && !pool.is_unserved() => Some(format!(
-            "Only node {only} can serve {}: no other one sees enough of its disks. If {only} is lost, it is not served until {only} is back.",
+            "Only node {only} can serve {}: no other one can open it. If {only} is lost, it is not served until {only} is back.",
             pool.name
         )),
         _ => None,

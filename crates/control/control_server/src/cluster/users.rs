@@ -11,6 +11,8 @@ use smb_users::{SealingKey, SharedUsers};
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;
 
+use super::Removal;
+
 /// The name of the value under `users/`.
 const DATABASE: &str = "database";
 /// The store is waited for so long.
@@ -33,14 +35,20 @@ pub(crate) struct UsersInStore {
     store: Arc<dyn ClusterStore>,
     key: String,
     runtime: Handle,
+    removal: Removal,
     /// The revision of what was read or written last.
     known: Mutex<Revision>,
 }
 
 impl UsersInStore {
-    pub(crate) fn new(store: Arc<dyn ClusterStore>, cluster: &ClusterName, runtime: Handle) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn ClusterStore>,
+        cluster: &ClusterName,
+        runtime: Handle,
+        removal: Removal,
+    ) -> Self {
         let key = key(cluster);
-        Self { store, key, runtime, known: Mutex::new(Revision(0)) }
+        Self { store, key, runtime, removal, known: Mutex::new(Revision(0)) }
     }
 
     fn ask<T>(&self, asked: impl Future<Output = Result<T, cluster_store::StoreError>>) -> Result<T, String> {
@@ -58,6 +66,10 @@ pub(crate) fn key(cluster: &ClusterName) -> String {
 
 impl SharedUsers for UsersInStore {
     fn news(&self) -> Result<Option<Vec<u8>>, String> {
+        // What is shared is not that node's any more: it goes on with what it knew last.
+        if self.removal.is_so() {
+            return Ok(None);
+        }
         let found = self.ask(self.store.get(Range::Key(self.key.clone())))?.found.into_iter().next();
         let mut known = self.known.lock();
         let there = found.as_ref().map_or(Revision(0), |found| found.modified);
@@ -77,6 +89,9 @@ impl SharedUsers for UsersInStore {
     }
 
     fn replace(&self, sealed: Vec<u8>) -> Result<bool, String> {
+        if self.removal.is_so() {
+            return Err("the cluster has removed this node".to_owned());
+        }
         if sealed.len() > MAX_VALUE {
             return Err(format!("they take {} bytes, {MAX_VALUE} are allowed in a cluster", sealed.len()));
         }

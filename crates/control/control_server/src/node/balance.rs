@@ -189,7 +189,7 @@ fn is_kept(owner: Option<&str>, status: &ClusterStatus, home: &[String]) -> Opti
 fn is_only_there(seen: &ClusterPool, nodes: &[String]) -> Option<String> {
     let can = seen.can_serve.as_ref()?;
     let other = can.iter().any(|node| seen.owner.as_ref() != Some(node) && nodes.contains(node));
-    (!other && nodes.len() > 1).then(|| "No other node that takes pools sees enough of its disks.".into())
+    (!other && nodes.len() > 1).then(|| "No other node that takes pools can open it.".into())
 }
 
 fn planned(status: &ClusterStatus, known: &[Pool], asked: Asked) -> ClusterBalance {
@@ -380,7 +380,7 @@ mod tests {
         let moves: Vec<_> = told.moves.iter().map(|step| (&*step.pool, &*step.to)).collect();
         assert_eq!(moves, [("b", "n3")]);
         let stay: Vec<_> = told.stay.iter().map(|stay| (&*stay.pool, &*stay.reason)).collect();
-        assert_eq!(stay, [("a", "No other node that takes pools sees enough of its disks.")]);
+        assert_eq!(stay, [("a", "No other node that takes pools can open it.")]);
     }
 
     #[test]

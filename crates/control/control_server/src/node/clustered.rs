@@ -56,7 +56,6 @@ impl Node {
     pub(crate) fn is_removed_now(&self) {
         if let Some(cluster) = self.cluster.get() {
             cluster.note_removed();
-            self.config.end_sharing();
         }
     }
 

@@ -26,7 +26,7 @@ impl Node {
         Ok(Done::new(if !stay.is_empty() {
             let stay = stay.join(", ");
             format!(
-                "Node {node} takes no pools, and gives away those that others can serve. It keeps {stay}: no other node that takes pools sees enough of the disks. What is kept is served for as long as the node runs, and not while it is off; `holdfast cluster status` says what it has."
+                "Node {node} takes no pools, and gives away those that others can serve. It keeps {stay}: no other node that takes pools can open what it keeps. What is kept is served for as long as the node runs, and not while it is off; `holdfast cluster status` says what it has."
             )
         } else if drain {
             format!(

@@ -47,6 +47,16 @@ fn is_blank(known: &Known) -> bool {
     known.present && known.open.is_none() && matches!(known.content, None | Some(DiskContent::Empty))
 }
 
+/// A disk that had something on it when it was looked at last that is none of ours.
+fn is_foreign(known: &Known) -> bool {
+    known.present && known.open.is_none() && matches!(known.content, Some(DiskContent::Foreign(_)))
+}
+
+/// A disk that could not be looked at the last time, whatever had been on it before: that may be over, and nobody says so.
+fn is_in_doubt(known: &Known) -> bool {
+    known.present && known.open.is_none() && !known.busy && known.trouble.is_some()
+}
+
 /// The disk of a pool that this one is, if it can be used.
 fn member(known: &Known) -> Option<(Uuid, Uuid)> {
     let usable = known.present && !vanished(known) && (known.trouble.is_none() || known.busy);
@@ -98,7 +108,8 @@ impl Node {
         }
     }
 
-    /// Looks at disks on which nothing was found, as far as pools of the cluster may have been made on them since, and tells what is seen.
+    /// Looks at disks again, and tells what is seen: at those that could not be looked at the last time, and at those on which no pool was found,
+    /// as far as pools of the cluster may have been made on them since.
     pub(super) async fn look_for_needed(&self) {
         let Some(cluster) = self.cluster.get() else { return };
         let needed = cluster.pool_disks();
@@ -110,9 +121,14 @@ impl Node {
         };
         let names: BTreeSet<&str> =
             needed.iter().flat_map(|(_, of)| &of.voters).map(|voter| voter.name.as_str()).collect();
-        let blank = self.disks.all().into_iter().filter(is_blank).map(|known| known.found.id);
-        let blank: Vec<String> = blank.filter(|id| is_news || names.contains(id.as_str())).collect();
-        join_all(blank.iter().map(|id| self.probe(id)).collect()).await;
+        let may_have_one = |known: &Known| {
+            let is_needed = is_news || names.contains(known.found.id.as_str());
+            (is_needed && is_blank(known)) || (is_news && is_foreign(known))
+        };
+        let is_due = |known: &Known| is_in_doubt(known) || may_have_one(known);
+        let due: Vec<String> =
+            self.disks.all().into_iter().filter(is_due).map(|known| known.found.id).collect();
+        join_all(due.iter().map(|id| self.probe(id)).collect()).await;
         self.tell_sight().await;
     }
 

@@ -4,7 +4,7 @@
 //! so all that is left then is to end the process. That takes the other pools of the node along, so:
 //! * only a disk that has answered nothing for long while requests wait for it counts. What is slow and moves is waited for, however long: a write
 //!   log that is emptied, a check that has the pool's turn, a kernel that tries a bad sector again and again;
-//! * another node has to take pools;
+//! * another node that takes pools has to be able to open this one, as far as is known;
 //! * a process ends so at most once in [`NOT_AGAIN_WITHIN`]: a disk that all nodes reach may be silent for all of them.
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ impl Node {
     /// The disk of a pool that has answered nothing for too long, if giving the pool up may help.
     pub(super) fn given_up_for(&self, pool: Uuid) -> Option<String> {
         let disk = self.silent_disk(pool)?;
-        let taken = self.cluster.get().is_some_and(|cluster| cluster.has_taker());
+        let taken = self.cluster.get().is_some_and(|cluster| cluster.has_taker(pool));
         (taken && !self.has_ended_within(NOT_AGAIN_WITHIN)).then_some(disk)
     }
 
@@ -77,7 +77,7 @@ impl Node {
     pub(super) fn leaves_to_others(&self, pool: Uuid) -> bool {
         self.has_ended_within(LEFT_TO_OTHERS)
             && std::fs::read_to_string(self.data.join(ENDED)).is_ok_and(|of| of == pool.to_string())
-            && self.cluster.get().is_some_and(|cluster| cluster.has_taker())
+            && self.cluster.get().is_some_and(|cluster| cluster.has_taker(pool))
     }
 
     fn has_ended_within(&self, seconds: u64) -> bool {
