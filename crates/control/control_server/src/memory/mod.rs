@@ -52,6 +52,8 @@ pub struct Machine {
     had: Mutex<BTreeMap<Uuid, (PathBuf, bool)>>,
     /// Disks that the node with this data directory does not reach, by their ids.
     hidden: Mutex<BTreeMap<PathBuf, BTreeSet<String>>>,
+    /// Disks that the node with this data directory finds and cannot read, by their ids.
+    unreadable: Mutex<BTreeMap<PathBuf, BTreeSet<String>>>,
     /// Nodes, by their data directories, that cannot open pools though they reach the disks.
     refusing: Mutex<BTreeSet<PathBuf>>,
     /// Disks that do not answer, by their ids: opening a pool with one does not end while it is here.
@@ -89,6 +91,12 @@ impl Machine {
     pub fn hide(&self, data: &Path, ids: &[&str]) {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         self.hidden.lock().insert(data.to_owned(), ids);
+    }
+
+    /// The node with this data directory cannot read these disks, and no others, though it finds them.
+    pub fn spoil(&self, data: &Path, ids: &[&str]) {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        self.unreadable.lock().insert(data.to_owned(), ids);
     }
 
     /// The node with this data directory cannot open pools for now, or can again.
@@ -206,6 +214,9 @@ impl DiskBackend for Disks {
         if let Some(left) = self.machine.busy.lock().get_mut(id).filter(|left| **left > 0) {
             *left -= 1;
             return now(Err(Problem::new(Code::InUse, format!("disk {id}: in use by another process."))));
+        }
+        if self.machine.unreadable.lock().get(&self.node).is_some_and(|ids| ids.contains(id)) {
+            return now(Err(Problem::new(Code::Io, format!("disk {id}: input/output error."))));
         }
         let size = std::fs::metadata(path).map_or(1 << 30, |meta| meta.len());
         let disk: Arc<dyn OpenDisk> = self.machine.disk(id, size);

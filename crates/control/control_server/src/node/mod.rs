@@ -144,6 +144,8 @@ pub struct Node {
     told: Mutex<BTreeMap<Uuid, OpenTold>>,
     /// Disks that are to be lent to the cluster when their pool is opened the next time.
     to_lend: Mutex<BTreeMap<Uuid, Vec<lent_members::Renamed>>>,
+    /// Held by whoever has a pool closed and opened again for that. Taken before any pool's turn and before `taking`.
+    lending: tokio::sync::Mutex<()>,
     /// Pools whose disks know a higher epoch than that in which they were to be opened by order.
     surpassed: Mutex<BTreeMap<Uuid, u64>>,
     /// Of open pools, those of their volumes whose names volumes of other pools of the cluster have, with these pools.
@@ -255,6 +257,7 @@ impl Node {
             driven: AtomicBool::new(false),
             told: Mutex::default(),
             to_lend: Mutex::default(),
+            lending: tokio::sync::Mutex::new(()),
             surpassed: Mutex::default(),
             names_elsewhere: Mutex::default(),
             cluster: OnceLock::new(),

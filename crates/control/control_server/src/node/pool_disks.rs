@@ -29,16 +29,17 @@ impl Node {
 
     /// Adds disks.
     pub async fn pool_add_disk(&self, pool: &str, mut request: AddDisk) -> Result<PoolDetail, Problem> {
+        let before = self.config.with(|config| config.disks.clone());
         if let Some(disk) = &request.disk {
             let asks = format!("The pool takes disk {disk} over entirely, whatever is on it.");
-            self.lend_members(pool, disk, (disk, request.confirm.as_deref()), asks).await?;
+            let comes = (disk.as_str(), request.overwrite_foreign);
+            self.lend_members(pool, comes, (disk, request.confirm.as_deref()), asks).await?;
         }
         let _turns = self.turn_of_pool(pool).await?;
         let _taking = self.taking.lock().await;
         let (guid, handle) = self.pool(pool)?;
         let others: Vec<String> = self.disks_of(guid).into_iter().map(|known| known.found.id).collect();
         self.for_all_nodes(request.disk.as_mut_slice(), &others, &request.select)?;
-        let before = self.config.with(|config| config.disks.clone());
         if let Err(problem) = self.add_disks(&handle, &request).await {
             self.forget_files(&before, &request.disk).await;
             return Err(problem);
@@ -249,6 +250,14 @@ impl Node {
         }
     }
 
+    /// Refuses a disk that cannot come to a pool, before anything is done for that. Whoever calls has the lock for taking disks.
+    pub(super) async fn refuse_unusable(&self, name: &str, overwrite: bool) -> Result<(), Problem> {
+        let disk = self.take_disk(name, false).await?;
+        let refused = self.refuse_foreign(std::slice::from_ref(&disk), overwrite).await;
+        self.release_disks(vec![disk]).await;
+        refused
+    }
+
     /// Gives what a lost disk held to another one.
     pub async fn pool_replace_disk(
         self: &Arc<Self>,
@@ -256,25 +265,28 @@ impl Node {
         disk: &str,
         mut request: ReplaceDisk,
     ) -> Result<Done, Problem> {
+        let mut named = disk.to_owned();
         if let Some(with) = &request.with {
+            if let Ok((_, handle)) = self.pool(pool) {
+                // One that is lent has another name then.
+                named = self.member(&handle, disk)?.guid.to_string();
+            }
             let asks = format!(
                 "Disk {disk} is given up: what it holds is restored elsewhere from other copies, and it leaves pool {pool}."
             );
-            self.lend_members(pool, with, (disk, request.confirm.as_deref()), asks).await?;
+            let comes = (with.as_str(), request.overwrite_foreign);
+            self.lend_members(pool, comes, (disk, request.confirm.as_deref()), asks).await?;
         }
         let _turns = self.turn_of_pool(pool).await?;
         let _taking = self.taking.lock().await;
         let (guid, handle) = self.pool(pool)?;
         let others: Vec<String> = self.disks_of(guid).into_iter().map(|known| known.found.id).collect();
         self.for_all_nodes(request.with.as_mut_slice(), &others, &[])?;
-        let member = self.member(&handle, disk)?;
+        let member = self.member(&handle, &named)?;
         let name = member.disk.clone().unwrap_or_else(|| member.guid.to_string());
         if let Some(with) = &request.with {
             // What cannot be is refused before anybody is asked.
-            let disk = self.take_disk(with, false).await?;
-            let refused = self.refuse_foreign(std::slice::from_ref(&disk), request.overwrite_foreign).await;
-            self.release_disks(vec![disk]).await;
-            refused?;
+            self.refuse_unusable(with, request.overwrite_foreign).await?;
         }
         confirm(disk, request.confirm.as_deref(), || {
             vec![format!(

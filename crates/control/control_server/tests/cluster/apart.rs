@@ -52,6 +52,13 @@ fn a_removed_node_says_so_and_has_nothing_of_the_cluster() {
         let group = json!({ "name": "g", "initiators": [], "any": true });
         let why = second.refused("POST", "/v1/initiator-groups", &group, "wrong-state");
         assert!(why.contains("has removed this node"), "{why}");
+        let user = json!({ "name": "eve", "password": "correct horse" });
+        let (done, why) = second.ask("POST", "/v1/users", &user);
+        assert!(!done && why.to_string().contains("has removed this node"), "{why}");
+        for (method, path) in [("POST", "/v1/cluster/tokens"), ("DELETE", "/v1/cluster/nodes/n1")] {
+            let why = second.refused(method, path, &json!({ "confirm": "n1" }), "wrong-state");
+            assert!(why.contains("has removed this node"), "{why}");
+        }
         let pools = second.get("/v1/pools");
         assert_eq!(pools["items"][0]["state"], "elsewhere", "{pools}");
         second.stop();
@@ -59,6 +66,8 @@ fn a_removed_node_says_so_and_has_nothing_of_the_cluster() {
     assert!(is_well(&first) && first.serves("l", "s"), "the others go on");
     let groups = first.get("/v1/initiator-groups");
     assert!(!groups.to_string().contains("\"g\""), "{groups}");
+    let users = first.get("/v1/users");
+    assert!(!users.to_string().contains("eve"), "{users}");
     first.stop();
 }
 

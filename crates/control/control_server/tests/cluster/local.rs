@@ -150,3 +150,85 @@ fn a_pool_that_its_new_node_cannot_open_goes_back() {
         node.stop();
     }
 }
+
+/// What kept a node from reading disks is over some time, and nobody tells it so.
+#[test]
+fn a_node_sees_disks_again_that_it_could_not_read_for_a_while() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let second = world.start(2);
+    comes("both see the disks", || pool(&first)["can_serve"] == json!(["n1", "n2"]));
+    world.machine.spoil(&world.data(2), &["a", "b"]);
+    // It looks at all disks anew when a configuration is applied.
+    let mut config = second.get("/v1/config");
+    config["policy"]["pool_moves_after_seconds"] = 3600.into();
+    second.send("PUT", "/v1/config", &json!({ "config": config }));
+    comes("it is known who cannot read them", || pool(&first)["can_serve"] == json!(["n1"]));
+    world.machine.spoil(&world.data(2), &[]);
+    second.send("POST", "/v1/disks/rescan", &Value::Null);
+    comes("both see them again", || pool(&first)["can_serve"] == json!(["n1", "n2"]));
+    for node in [first, second] {
+        node.stop();
+    }
+}
+
+/// The pool is made on a disk that had something else on it when the other node looked.
+#[test]
+fn a_node_sees_a_pool_on_a_disk_that_had_something_else_on_it() {
+    let world = World::new();
+    world.machine.write_foreign("a", "GPT partition table");
+    world.machine.write_foreign("b", "GPT partition table");
+    let (first, second) = (world.start(1), world.start(2));
+    for node in [&first, &second] {
+        comes("it takes part", || node.takes_part());
+    }
+    let new = json!({ "name": "p", "disks": ["a", "b"], "confirm": "p", "overwrite_foreign": true });
+    first.send("POST", "/v1/pools", &new);
+    comes("both see it", || pool(&first)["can_serve"] == json!(["n1", "n2"]));
+    for node in [first, second] {
+        node.stop();
+    }
+}
+
+/// Nodes that reach a disk themselves would use it past the one that lends it.
+#[test]
+fn disks_that_other_nodes_reach_are_not_lent() {
+    let world = World::new();
+    let first = world.start(1);
+    comes("the node takes part", || first.takes_part());
+    make(&first);
+    let second = world.start(2);
+    comes("both see the disks", || pool(&first)["can_serve"] == json!(["n1", "n2"]));
+    let epoch = pool(&first)["epoch"].clone();
+    let new = json!({ "disk": "n1:/dev/x", "confirm": "n1:/dev/x" });
+    let told = first.refused("POST", "/v1/pools/p/disks", &new, "wrong-state");
+    assert!(told.contains("other nodes reach disks a, b themselves"), "{told}");
+    assert_eq!(pool(&first)["epoch"], epoch, "it has not been closed");
+    for node in [first, second] {
+        node.stop();
+    }
+}
+
+/// Clients do not wait for a pool to be closed and opened again for a disk that cannot come to it.
+#[test]
+fn a_pool_is_not_closed_for_a_disk_that_cannot_come() {
+    let (_world, nodes) = local();
+    let [first, second, _] = &nodes;
+    let epoch = pool(first)["epoch"].clone();
+    let new = json!({ "disk": "n1:/dev/typo", "confirm": "n1:/dev/typo" });
+    first.refused("POST", "/v1/pools/p/disks", &new, "unsupported");
+    let replace = json!({ "with": "n1:/dev/typo", "confirm": "a" });
+    first.refused("POST", "/v1/pools/p/replace?disk=a", &replace, "unsupported");
+    let replace = json!({ "with": "n1:/dev/typo", "confirm": "c" });
+    first.refused("POST", "/v1/pools/p/replace?disk=c", &replace, "not-found");
+    assert_eq!(pool(first)["epoch"], epoch, "it has not been closed");
+    assert!(first.serves("l", "s"));
+    for node in [first, second] {
+        assert!(!node.get("/v1/config")["disk"].to_string().contains("typo"), "it is forgotten again");
+    }
+    for node in nodes {
+        node.stop();
+    }
+}
