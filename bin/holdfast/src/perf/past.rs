@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum as _;
 use control_api::{CounterKind, History, HistoryStep, ObjectCounters, name_matches};
+use control_client::segment;
 
-use super::rates::{OTHERS, Rates, grown, mean, totals};
+use super::rates::{OTHERS, Rates, TOTAL, grown, mean, totals};
 use super::when::When;
 use super::{Args, Kind, Sample, as_json, csv, view};
 use crate::context::Context;
@@ -57,15 +58,20 @@ fn question(args: &Args, span: &Span, now: u64) -> Result<String, CliError> {
         query += &format!("&step_seconds={step}");
     }
     let kinds: Vec<String> = match args.kind.as_slice() {
-        // Sessions and flows are many, and seldom what is looked for afterwards.
+        // Sessions, policies and flows are many, more than an answer has room for, and seldom what is looked for afterwards.
         [] => Kind::value_variants()
             .iter()
-            .filter(|kind| !matches!(kind, Kind::Session | Kind::Flow))
+            .filter(|kind| !matches!(kind, Kind::Session | Kind::Policy | Kind::Flow))
             .flat_map(|kind| kind_word(*kind))
             .collect(),
         kinds => kinds.iter().flat_map(|kind| kind_word(*kind)).collect(),
     };
-    Ok(query + "&kind=" + &kinds.join(","))
+    query += &format!("&kind={}", kinds.join(","));
+    // What is not asked for takes no room in the answer. For sums all of a kind has to be there.
+    if let Some(pattern) = args.object.as_ref().filter(|pattern| !name_matches(pattern, TOTAL)) {
+        query += &format!("&name={}", segment(pattern));
+    }
+    Ok(query)
 }
 
 /// Steps that are asked for where nobody says how long they are to be.
@@ -172,12 +178,12 @@ fn table(samples: &[Sample], step: u64, span: (u64, u64), top: usize) {
             of.push((sample.wall_ns / 1_000_000_000, sample.seconds, rates));
         }
     }
-    let only_sums = things.keys().all(|(_, name)| *name == super::rates::TOTAL);
+    let only_sums = things.keys().all(|(_, name)| *name == TOTAL);
     let mut rows: Vec<_> = things
         .into_iter()
         .filter(|((kind, name), _)| match kind {
-            CounterKind::Processor => *name == super::rates::TOTAL,
-            _ => only_sums || *name != super::rates::TOTAL,
+            CounterKind::Processor => *name == TOTAL,
+            _ => only_sums || *name != TOTAL,
         })
         .map(|(_, steps)| (mean(steps.iter().map(|(_, seconds, rates)| (*seconds, *rates))), steps))
         .collect();
@@ -226,7 +232,7 @@ fn table(samples: &[Sample], step: u64, span: (u64, u64), top: usize) {
             if peak > 0.0 { time(at).split_off(5) } else { String::new() },
             chart(&values, step, span),
         ]);
-        if mean.is_of_qos() && mean.name != super::rates::TOTAL {
+        if mean.is_of_qos() && mean.name != TOTAL {
             of_qos.push(view::qos_line(&mean));
         }
     }
@@ -250,6 +256,37 @@ fn height(rates: &Rates) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn asked(words: &[&str]) -> String {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: Args,
+            /// An option of all commands, which those of this one name.
+            #[arg(id = "json", long)]
+            _json: bool,
+        }
+        let line: Line = clap::Parser::parse_from([&["perf", "--from", "1h"], words].concat());
+        let span =
+            Span { from: line.args.from.expect("it is given"), to: line.args.to, step: line.args.step };
+        question(&line.args, &span, 10_000).expect("a question")
+    }
+
+    #[test]
+    fn what_is_very_many_is_not_asked_for_unless_it_is_wanted() {
+        assert_eq!(
+            asked(&[]),
+            "/history?from_unix_ms=6400000&to_unix_ms=10000000&kind=share,lun,volume,space,disk,processor,pool"
+        );
+        assert!(asked(&["--kind", "policy,flow"]).ends_with("&kind=qos-policy,qos-flow"));
+        let flows = asked(&["--kind", "flow", "--object", "vm:/a&b *"]);
+        assert!(flows.ends_with("&kind=qos-flow&name=vm%3A%2Fa%26b%20%2A"), "{flows}");
+        // Sums are made of everything that there is.
+        for all in ["_total", "*", "_T*"] {
+            let sums = asked(&["--kind", "flow", "--object", all]);
+            assert!(sums.ends_with("&kind=qos-flow"), "{sums}");
+        }
+    }
 
     #[test]
     fn a_chart_has_the_largest_of_each_part_and_gaps_where_nothing_was() {
