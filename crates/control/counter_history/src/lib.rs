@@ -44,6 +44,9 @@ pub const SECONDS: Limits =
 /// Thirty days of minutes, in at most 160 MiB.
 pub const MINUTES: Limits =
     Limits { seconds: 60, steps: 360, segments: 120, bytes: 160 << 20, things: 200, flows: 25 };
+/// The minute that is not over takes so many times the policies and flows of each second that it will keep: of one that is kept nothing is among the
+/// others but what it did in seconds in which more than these were held back for longer.
+const SPARE: usize = 4;
 /// Seconds are put on their file ten at a time.
 const WRITE_EVERY: u32 = 10;
 
@@ -84,12 +87,15 @@ impl CounterHistory {
     /// # Errors
     /// When the files cannot be written. What is not written then is tried again with later looks, up to a limit.
     pub fn take(&mut self, now: &Counters, wall_ms: u64) -> io::Result<()> {
-        let Some(step) = self.looks.step(now, wall_ms) else { return Ok(()) };
+        let Some(mut step) = self.looks.step(now, wall_ms) else { return Ok(()) };
+        // Far more policies and flows may come and go in a minute than are there in any of its seconds.
+        let flows = self.minutes.limits.flows.saturating_mul(SPARE).max(self.seconds.limits.flows);
+        step.keep_busiest(usize::MAX, flows);
         let minute_ms = u64::from(self.minutes.limits.seconds) * 1000;
         let minute_of = |step: &Step| step.wall_ms.saturating_sub(1) / minute_ms;
         let ended = self.minute.take_if(|minute| minute_of(minute) != minute_of(&step));
         match &mut self.minute {
-            Some(minute) => minute.then(&step),
+            Some(minute) => minute.then(step.clone()),
             None => self.minute = Some(step.clone()),
         }
         self.seconds.add(step);

@@ -30,23 +30,21 @@ pub(crate) struct Step {
 
 impl Step {
     /// Adds the step after this one.
-    pub(crate) fn then(&mut self, later: &Self) {
+    pub(crate) fn then(&mut self, later: Self) {
         self.wall_ms = later.wall_ms;
         self.nanos = self.nanos.saturating_add(later.nanos);
         let mut things: BTreeMap<_, _> = std::mem::take(&mut self.things)
             .into_iter()
             .map(|thing| ((thing.kind, thing.name), thing.values))
             .collect();
-        for thing in &later.things {
-            things
-                .entry((thing.kind, thing.name.clone()))
-                .and_modify(|values| values.then(&thing.values))
-                .or_insert(thing.values);
+        for Thing { kind, name, values } in later.things {
+            things.entry((kind, name)).and_modify(|sum| sum.then(&values)).or_insert(values);
         }
         self.things = things.into_iter().map(|((kind, name), values)| Thing { kind, name, values }).collect();
     }
 
-    /// Leaves the `most` busiest of each kind, of those of QoS the `flows` worst, and one thing that is the sum of the others.
+    /// Leaves the `most` busiest of each kind, of those of QoS the `flows` worst, and one thing that is the sum of the others. A sum of others that is
+    /// there is among them: a step has no name twice.
     pub(crate) fn keep_busiest(&mut self, most: usize, flows: usize) {
         let mut kinds: BTreeMap<CounterKind, Vec<Thing>> = BTreeMap::new();
         for thing in std::mem::take(&mut self.things) {
@@ -54,10 +52,14 @@ impl Step {
         }
         for (kind, mut things) in kinds {
             let most = if is_of_qos(kind) { flows } else { most };
+            let mut others: Vec<Thing> = things.extract_if(.., |thing| thing.name == OTHERS).collect();
             if things.len() > most {
                 things.sort_by_key(|thing| std::cmp::Reverse(thing.values.work(kind)));
+                others.extend(things.split_off(most));
+            }
+            if !others.is_empty() {
                 let mut values = Values::default();
-                things.split_off(most).iter().for_each(|thing| values.add(&thing.values, kind));
+                others.iter().for_each(|thing| values.add(&thing.values, kind));
                 things.push(Thing { kind, name: OTHERS.to_owned(), values });
                 things.sort_by(|a, b| a.name.cmp(&b.name));
             }

@@ -131,3 +131,31 @@ fn thirty_days_of_busy_policies_and_flows_leave_room_for_other_things() {
     assert!(all < 110 << 20, "{all} bytes in thirty days");
     assert!(all > 80 << 20, "{all} bytes: the reckoning in lib.rs is out of date");
 }
+
+#[test]
+fn a_minute_of_very_many_short_flows_is_bounded_and_its_sum_is_right() {
+    let mut world = World::new(small());
+    // Each second has a hundred flows that no other second has, and one that is there all the time and is held back for longest.
+    let flows = |second: u64| -> Vec<ObjectCounters> {
+        let short = |number: u64| {
+            let done = u64::from(number / 100 < second);
+            qos(CounterKind::QosFlow, &format!("f{number:05}"), done, 1 + number % 100, Some(9))
+        };
+        let worst = qos(CounterKind::QosFlow, "worst", second, 1_000_000, Some(9));
+        (0..6000).map(short).chain([worst]).collect()
+    };
+    for second in 0..=60 {
+        world.history.take(&look(1, second, flows(second)), START + second * 1000).expect("written");
+    }
+    let kept = world.history.minute.as_ref().map_or(0, |minute| minute.things.len());
+    assert!(kept <= 60 * 4 * 3 + 1, "{kept} names");
+    world.history.close().expect("written");
+    // Not the seconds, which are there as well.
+    let minutes = Snapshot { levels: vec![world.history.minutes.kept()] };
+    let found = minutes.read(&span(0, 60, 60)).expect("an answer");
+    let of = |item: &ObjectCounters| (item.name.clone(), item.qos.expect("numbers of QoS").normalized);
+    let items: Vec<_> = found.steps[0].items.iter().map(of).collect();
+    assert_eq!(items.iter().filter(|(name, _)| name == OTHERS).count(), 1, "{items:?}");
+    assert_eq!(items.last(), Some(&("worst".to_owned(), 60)), "{items:?}");
+    assert_eq!(items.iter().map(|(_, done)| done).sum::<u64>(), 6000 + 60);
+}
