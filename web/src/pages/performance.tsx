@@ -206,9 +206,10 @@ function Charted({ policy, flow, inCluster }: { policy: string | null; flow: str
         {policy !== null && (
           <p className="help">
             All that have it together{inCluster ? ", as far as this node serves them" : ""}. Minimum and maximum are those that held at the time: of a dedicated policy the sum over its LUNs and files in use.
+            {inCluster && " Those of an aggregated policy hold for all nodes together: what is done on others is not drawn here, and the rest may be below the minimum while all together have it."}
           </p>
         )}
-        {flow !== null && <p className="help">Minimum and maximum are those that held at the time. They hold for all clients of a disk together, and for all disks of an aggregated policy.</p>}
+        {flow !== null && <p className="help">Minimum and maximum are those that held at the time. They hold for all clients of a disk together, and for all disks of an aggregated policy{inCluster ? ", on all nodes" : ""}.</p>}
       </Card>
     </div>
   );
