@@ -262,6 +262,9 @@ mod tests {
         struct Line {
             #[command(flatten)]
             args: Args,
+            /// An option of all commands, which those of this one name.
+            #[arg(id = "json", long)]
+            _json: bool,
         }
         let line: Line = clap::Parser::parse_from([&["perf", "--from", "1h"], words].concat());
         let span =
