@@ -226,7 +226,7 @@ fn a_pool_is_not_closed_for_a_disk_that_cannot_come() {
     assert_eq!(pool(first)["epoch"], epoch, "it has not been closed");
     assert!(first.serves("l", "s"));
     for node in [first, second] {
-        assert!(!node.get("/v1/config")["disk"].to_string().contains("typo"), "it is forgotten again");
+        comes("it is forgotten again", || !node.get("/v1/config")["disk"].to_string().contains("typo"));
     }
     for node in nodes {
         node.stop();
