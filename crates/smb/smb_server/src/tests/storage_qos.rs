@@ -159,7 +159,7 @@ fn what_is_wrong_with_a_request_is_told_as_specified() {
             ..QosControl::default()
         };
         for names in [("VM\u{1b}[2J", "host"), ("VM", "host\n")] {
-            let request = qos_request(sets.clone(), (0, 0), names);
+            let request = qos_request(sets, (0, 0), names);
             assert_eq!(host.send(&request).await.0, invalid, "names come to terminals: {names:?}");
         }
         assert_eq!(host.status().await.0.policy, Guid::ZERO, "what was refused has changed nothing");
