@@ -16,7 +16,7 @@ const TRIES: u32 = 8;
 /// etcd refuses changes of its members for a few seconds after the one before.
 const ETCD_PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(500);
-/// What does not answer while a node leaves is asked again for so long: longer than an election takes.
+/// What does not answer is asked again for so long.
 const AWAY_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A pool of a node: its epoch, and when its owner was written.
@@ -193,16 +193,27 @@ async fn leave(
     beat: Option<Revision>,
 ) -> Result<(), JoinError> {
     // Its own member of etcd goes on the way, and with it connections, for a moment perhaps the leader: whatever was answered or not, the next
-    // look goes on from what is there. One that is gone may have led until a moment ago.
+    // look goes on from what is there.
+    patiently(|| async {
+        check(store, cluster, node, beat.is_some()).await?;
+        leave_once(store, cluster, node, beat).await
+    })
+    .await
+}
+
+/// Does again what etcd did not answer, for longer than an election takes: a node that is gone may have led it until a moment ago.
+///
+/// # Errors
+/// Those of `once`.
+pub async fn patiently<T, F>(once: impl Fn() -> F) -> Result<T, JoinError>
+where
+    F: Future<Output = Result<T, JoinError>>,
+{
     let began = Instant::now();
     loop {
-        let once = async {
-            check(store, cluster, node, beat.is_some()).await?;
-            leave_once(store, cluster, node, beat).await
-        };
-        match once.await {
+        match once().await {
             Err(error) if error.kind == Kind::Away && began.elapsed() < AWAY_PATIENCE => {
-                tracing::debug!(%error, "a node's departure goes on in a moment");
+                tracing::debug!(%error, "etcd is asked again in a moment");
                 tokio::time::sleep(PAUSE).await;
             }
             ended => return ended,

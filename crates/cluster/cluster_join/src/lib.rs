@@ -35,7 +35,7 @@ pub use asking::ask;
 pub use error::{JoinError, Kind};
 pub use founding::{found, wait_for_etcd};
 pub use giving_up::give_up;
-pub use leaving::{check_leave, check_member, check_remove, depart, last_beat, remove};
+pub use leaving::{check_leave, check_member, check_remove, depart, last_beat, patiently, remove};
 pub use messages::{ADMIT_PATH, Admission, JoinRequest, MAX_REQUEST_BYTES};
 pub use roll::{Standing, nodes, standing};
 pub use seats::{Steward, etcd_of, member_config};

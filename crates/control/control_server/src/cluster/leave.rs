@@ -2,7 +2,8 @@
 
 use cluster_identity::{CLUSTER_DIR, ClusterIdentity};
 use cluster_join::{
-    Standing, check_leave, check_member, check_remove, depart, last_beat, make_token, nodes, remove, standing,
+    Standing, check_leave, check_member, check_remove, depart, last_beat, make_token, nodes, patiently,
+    remove, standing,
 };
 use cluster_store::keys::NodeId;
 use cluster_store::{ClusterStore, Range, Revision, StoreError};
@@ -34,7 +35,8 @@ impl Node {
         let (identity, store) = self.own_place().await?;
         // It may not have heard of it yet.
         let record = &identity.record;
-        let standing = standing(&store, &record.cluster, record.node).await.map_err(told)?;
+        let asked = patiently(|| standing(&store, &record.cluster, record.node));
+        let standing = asked.await.map_err(told)?;
         if standing == Standing::Removed || is_removed() { Err(removed()) } else { Ok((identity, store)) }
     }
 
@@ -144,7 +146,7 @@ impl Node {
     pub(crate) async fn node_remove(&self, name: &str, confirmed: Option<&str>) -> Result<Done, Problem> {
         let (identity, store) = self.as_member().await?;
         let cluster = &identity.record.cluster;
-        let all = nodes(&store, cluster).await.map_err(told)?;
+        let all = patiently(|| nodes(&store, cluster)).await.map_err(told)?;
         let found = all.iter().find(|(node, _, entry)| {
             !entry.removed && (entry.name == name || node.number().to_string() == name)
         });
@@ -157,7 +159,9 @@ impl Node {
                 .todo("`holdfast cluster leave` takes this node out of its cluster."));
         }
         let last = self.silent_since(&store, &identity, node, &entry.name).await?;
-        check_remove(&store, cluster, node).await.map_err(|error| self.with_pool_names(told(error)))?;
+        patiently(|| check_remove(&store, cluster, node))
+            .await
+            .map_err(|error| self.with_pool_names(told(error)))?;
         crate::node::confirm(&entry.name, confirmed, || self.told_of_removal(node, &entry.name))?;
         remove(&store, cluster, node, last).await.map_err(|error| self.with_pool_names(told(error)))?;
         Ok(Done::new(format!("Node {} belongs to the cluster no more.", entry.name)))
@@ -207,9 +211,10 @@ impl Node {
             ))
         };
         let cluster = &identity.record.cluster;
-        let before = last_beat(store, cluster, node).await.map_err(told)?;
+        let beat = || patiently(|| last_beat(store, cluster, node));
+        let before = beat().await.map_err(told)?;
         tokio::time::sleep(SILENT).await;
-        if last_beat(store, cluster, node).await.map_err(told)? == before { Ok(before) } else { Err(lives()) }
+        if beat().await.map_err(told)? == before { Ok(before) } else { Err(lives()) }
     }
 }
 
